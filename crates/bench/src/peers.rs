@@ -98,6 +98,27 @@ pub struct RealPeer {
     pub models: RealModels,
 }
 
+impl RealPeer {
+    /// Whether all files are there, so that a run does not fail when half of it is over.
+    ///
+    /// # Errors
+    /// [`BenchError::Peer`] names the file that is missing.
+    pub(super) fn check(&self) -> Result<(), BenchError> {
+        let script = self.rig.join(REAL_BOT);
+        let weights = self.models.whisper_ct2.join("model.bin");
+        for path in [&script, &self.python, &self.models.whisper_ggml, &weights, &self.models.piper] {
+            if !path.is_file() {
+                return Err(missing(path));
+            }
+        }
+        Ok(())
+    }
+}
+
+fn missing(path: &Path) -> BenchError {
+    BenchError::Peer(format!("{} is not there; it is not part of this repository", path.display()))
+}
+
 /// The figures of one server.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Column {
@@ -128,8 +149,6 @@ pub struct Row {
 
 /// Runs all rows; takes several minutes. Dropping the future ends every process it started.
 pub async fn compare(peers: &Peers, plan: &Plan, progress: Progress<'_>) -> Result<Vec<Row>, BenchError> {
-    let missing =
-        |what: &Path| BenchError::Peer(format!("{} is not there; it is not part of this repository", what.display()));
     for file in ["pipecat_bot.py", "bench_pipecat.py", "question16k.wav"] {
         let path = peers.rig.join(file);
         path.is_file().then_some(()).ok_or_else(|| missing(&path))?;
@@ -265,13 +284,8 @@ impl Bot {
 
     /// Starts the bot of the rig with models, its own detection of turns, and the language model `mock`.
     pub(super) async fn with_models(peer: &RealPeer, mock: &Hub) -> Result<Self, BenchError> {
-        let script = peer.rig.join(REAL_BOT);
-        if !script.is_file() {
-            let missing = format!("{} is not there; it is not part of this repository", script.display());
-            return Err(BenchError::Peer(missing));
-        }
         let mut command = Command::new(&peer.python);
-        command.arg(script).envs(peer.models.environment()?);
+        command.arg(peer.rig.join(REAL_BOT)).envs(peer.models.environment()?);
         Self::start(command, &peer.python, mock).await
     }
 }
@@ -400,6 +414,22 @@ mod tests {
         let table = table(&rows);
         assert!(table.contains("voice-to-voice p50, ms                                    221        353"), "{table}");
         assert_eq!(json(&rows)[0]["antiphon"]["p50_ms"], 221.4);
+    }
+
+    #[test]
+    fn a_bot_with_models_needs_all_its_files() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let at = |name: &str| folder.path().join(name);
+        let models = RealModels { whisper_ggml: at("ggml.bin"), whisper_ct2: at("ct2"), piper: at("voice.onnx") };
+        let peer = RealPeer { rig: at("rig"), python: at("python"), models };
+        std::fs::create_dir_all(at("rig")).expect("made");
+        std::fs::create_dir_all(at("ct2")).expect("made");
+        for name in ["rig/pipecat_real.py", "python", "ggml.bin", "ct2/model.bin", "voice.onnx"] {
+            let error = peer.check().expect_err("it is missing").to_string();
+            assert!(error.starts_with(&at(name).display().to_string()), "{error}");
+            std::fs::write(at(name), "").expect("written");
+        }
+        peer.check().expect("all are there");
     }
 
     #[tokio::test]

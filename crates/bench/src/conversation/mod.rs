@@ -115,6 +115,9 @@ struct Material {
 }
 
 async fn measure(plan: &ConversationPlan, progress: Progress<'_>) -> Result<Vec<Section>, BenchError> {
+    if let Some(peer) = &plan.peer {
+        peer.check()?;
+    }
     let material = match &plan.data {
         Some((layout, folder)) => published(*layout, folder.clone()).await?,
         None => composed(plan, progress).await?,
