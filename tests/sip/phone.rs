@@ -25,6 +25,8 @@ pub struct Options {
     pub headers: &'static str,
     /// Whether it offers comfort noise.
     pub has_noise: bool,
+    /// Whether the call begins on hold.
+    pub is_held: bool,
     /// Where it receives RTCP; `None`: at the port of RTP.
     pub rtcp: Option<SocketAddr>,
 }
@@ -38,6 +40,7 @@ impl Default for Options {
             offers_late: false,
             headers: "",
             has_noise: false,
+            is_held: false,
             rtcp: None,
         }
     }
@@ -262,6 +265,9 @@ impl Phone {
             let mut offer = if self.options.offers_late { String::new() } else { sdp::offer(self.local()) };
             if self.options.has_noise {
                 offer = offer.replace(" 101\r\n", " 101 13\r\n");
+            }
+            if self.options.is_held {
+                offer = offer.replace("a=sendrecv", "a=sendonly");
             }
             if let Some(rtcp) = self.options.rtcp {
                 offer = offer.replace("a=rtcp-mux", &format!("a=rtcp:{}", rtcp.port()));

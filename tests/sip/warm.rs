@@ -4,7 +4,7 @@ use super::calling::{self, Callee};
 use super::incoming::Receiver;
 use super::phone::{Options, Phone};
 use super::tools::{names, says_and_calls};
-use super::{calls, config, soon};
+use super::{calls, config, prompting_config, soon};
 use crate::hub::{Hub, engines};
 use antiphon::config::{Config, TransferKind};
 use antiphon_engine_api::fakes::llm::{FakeLlm, words};
@@ -233,6 +233,66 @@ async fn a_caller_whose_target_is_not_there_comes_back() {
         call.caller.send(Method::Bye, "", "").await;
         call.caller.talk(0.0, 40).await;
         call.end().await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_caller_who_waits_is_not_prompted_and_the_silence_counts_from_its_return() {
+    let (config, sip) = prompting_config();
+    let llm = FakeLlm::says(["Good morning.", "Are you there?"]);
+    let mut call = WarmCall::with(config, sip, &["Hello?"], llm, Options::default(), |_| {}).await;
+    call.caller.until("the greeting", |caller| caller.heard_ms() >= 630).await;
+    call.caller.talk(0.0, 2_000).await;
+    let asked = call.refer_warm();
+    let WarmCall { caller, callee, llm, .. } = &mut call;
+    let waits = async {
+        let invite = callee.next(Method::Invite).await;
+        callee.answer(&invite, 180).await;
+        caller.talk(0.0, 20_000).await;
+        let mut target = callee.answer_call(&invite, Codec::Pcmu).await;
+        let told = async {
+            target.voice(500).await;
+            target.until("the summary begins", |target| target.heard_ms() >= 200).await;
+            target.send(Method::Bye, "", "").await;
+            target.talk(0.0, 40).await;
+        };
+        beside(caller, told).await;
+        assert_eq!(llm.requests().len(), 1, "a caller who waits is not prompted");
+    };
+    let (answer, ()) = tokio::join!(asked, waits);
+    assert_eq!(answer, (502, json!("target_hung_up")));
+    call.caller.talk(0.0, 4_500).await;
+    assert_eq!(call.llm.requests().len(), 1, "the silence counts from the return");
+    call.caller.talk(0.0, 1_000).await;
+    assert_eq!(call.llm.requests().len(), 2);
+    call.hub.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_target_that_holds_the_call_hears_the_whole_summary_after_it() {
+    for heard_before_ms in [0, 200] {
+        let mut call = WarmCall::new(&[], |_| {}).await;
+        let asked = call.refer_warm();
+        let WarmCall { caller, callee, .. } = &mut call;
+        let held = async {
+            let mut target = callee.pick_up(Codec::Pcmu).await;
+            if heard_before_ms == 0 {
+                target.talk(0.0, 1_000).await;
+            }
+            target.until("the summary begins", |target| target.heard_ms() >= heard_before_ms).await;
+            target.reinvite("sendonly").await;
+            target.talk(0.0, 200).await;
+            target.heard.clear();
+            target.talk(0.0, 20_000).await;
+            assert_eq!(target.heard_ms(), 0);
+            target.reinvite("sendrecv").await;
+            target.until("the whole summary", |target| target.heard_ms() >= 850).await;
+            target
+        };
+        let ((status, code), mut target) = beside(caller, async { tokio::join!(asked, held) }).await;
+        assert_eq!((status, code), (200, Value::Null), "{heard_before_ms}");
+        hear_each_other(&mut call.caller, &mut target).await;
+        call.hub.stop().await;
     }
 }
 

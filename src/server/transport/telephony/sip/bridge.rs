@@ -49,7 +49,7 @@ async fn relay(source: &mut MediaSource, sink: &mut MediaSink, keys: &KeySender)
                 }
                 LineMessage::Key(key) => keys.press_now(key),
                 // Silence stands for what it sends meanwhile.
-                LineMessage::Held => {}
+                LineMessage::Held(_) => {}
                 LineMessage::Ended => return "a peer hung up",
                 LineMessage::Silent => return "no audio of a peer for 60 s",
             },

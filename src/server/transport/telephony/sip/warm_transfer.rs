@@ -21,8 +21,13 @@ use crate::server::transport::transfers::{NotConnected, TransferError};
 use antiphon_protocol::{Patch, ServerVadUpdate, SessionUpdate, TurnDetectionUpdate};
 use std::future::pending;
 use std::sync::Arc;
+use std::time::Duration;
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
+use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
+
+/// A target that has not heard the summary by then is given up: it may have put the call on hold.
+const READY_WITHIN: Duration = Duration::from_secs(240);
 
 /// Makes the warm transfers of one call.
 pub(super) struct WarmTransfers<'a> {
@@ -111,6 +116,10 @@ impl WarmTransfers<'_> {
             over = conversation::converse(
                 self.transport, &entry, Box::new(SipLeg), &start, beginning, &mut link,
             ) => Some(over),
+            () = sleep(READY_WITHIN) => {
+                entry.call().conclude("not ready in time");
+                return Err(TransferError::NotConnected(NotConnected::Failed));
+            }
         };
         if let Some(over) = over {
             entry.call().conclude(over.outcome());
