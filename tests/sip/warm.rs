@@ -165,8 +165,7 @@ async fn the_model_transfers_a_call_warm_and_leaves() {
             target.talk(0.0, 1_000).await;
         };
         beside(&mut call.caller, told).await;
-        // An encoder of Opus keeps the last 6 ms of the voice until the next sound, which is the caller's.
-        assert!((850..=1_300).contains(&target.heard_ms()), "{} ms", target.heard_ms());
+        assert!((880..=960).contains(&target.heard_ms()), "{} ms", target.heard_ms());
         // The end of what was said before may have been on its way.
         assert!(call.caller.heard_ms() <= heard_ms + 20, "the caller hears nothing of it");
         hear_each_other(&mut call.caller, &mut target).await;
