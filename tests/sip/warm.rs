@@ -179,6 +179,7 @@ async fn the_model_transfers_a_call_warm_and_leaves() {
         tokio::join!(call.caller.talk(0.0, 400), target.talk(0.0, 400));
         assert_eq!(target.keys, "5");
 
+        assert!(call.caller.referred_to().is_empty(), "the trunk is not asked to connect them");
         target.send(Method::Bye, "", "").await;
         let ended = call.caller.until("the caller is hung up on", |caller| caller.is_ended);
         tokio::join!(ended, target.talk(0.0, 100));
@@ -412,6 +413,58 @@ async fn a_caller_who_hangs_up_ends_the_call_to_the_target() {
     let ended = target.until("the target is hung up on", |target| target.is_ended);
     tokio::join!(ended, call.caller.talk(0.0, 40));
     call.end().await;
+}
+
+/// A caller and a target whose trunk may connect them; the hub has asked for that.
+async fn referred(refer_status: u16) -> (WarmCall, Phone) {
+    let change = |config: &mut Config| config.sip.trunks.get_mut("here").expect("a trunk").refer_replaces = true;
+    let mut call = WarmCall::new(&["Hello?"], change).await;
+    call.caller.refer_status = refer_status;
+    let mut target = call.connect(Codec::Pcmu).await;
+    hear_each_other(&mut call.caller, &mut target).await;
+    assert_eq!(call.caller.referred_to(), [target.refer_to()]);
+    assert!(target.referred_to().is_empty());
+    (call, target)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_trunk_connects_its_calls_without_the_hub() {
+    for target_is_first in [false, true] {
+        let (mut call, mut target) = referred(202).await;
+        if target_is_first {
+            // It is in the other call now.
+            target.send(Method::Bye, "", "").await;
+            tokio::join!(call.caller.talk(0.0, 200), target.talk(0.0, 200));
+        }
+        assert!(!call.caller.is_ended, "not before its side says so");
+        call.caller.send(Method::Notify, "message/sipfrag", "SIP/2.0 200 OK").await;
+        let ended = call.caller.until("the caller is hung up on", |caller| caller.is_ended);
+        let others = async {
+            if !target_is_first {
+                target.until("the target is hung up on", |target| target.is_ended).await;
+            }
+        };
+        tokio::join!(ended, others);
+        call.end().await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_trunk_that_does_not_connect_its_calls_leaves_them_to_the_hub() {
+    for (status, outcome) in [(603, ""), (202, "SIP/2.0 420 Bad Extension")] {
+        let (mut call, mut target) = referred(status).await;
+        if !outcome.is_empty() {
+            call.caller.send(Method::Notify, "message/sipfrag", outcome).await;
+        }
+        hear_each_other(&mut call.caller, &mut target).await;
+        tokio::join!(call.caller.talk(0.0, 5_000), target.talk(0.0, 5_000));
+        hear_each_other(&mut call.caller, &mut target).await;
+        assert_eq!(call.caller.referred_to().len(), 1, "{status}");
+        call.caller.send(Method::Bye, "", "").await;
+        let ended = target.until("the target is hung up on", |target| target.is_ended);
+        tokio::join!(ended, call.caller.talk(0.0, 40));
+        call.end().await;
+    }
 }
 
 #[tokio::test(start_paused = true)]

@@ -400,6 +400,16 @@ impl MediaSource {
         self.receiver.rate()
     }
 
+    /// The call's dialog.
+    pub(super) fn dialog(&self) -> &DialogHandle {
+        &self.dialog
+    }
+
+    /// Resolves when the peer has ended the call, or has sent nothing for [`NO_MEDIA`] outside a hold. Cancel safe.
+    pub(super) async fn ended(&mut self) {
+        while !matches!(self.next_message().await, LineMessage::Ended | LineMessage::Silent) {}
+    }
+
     /// Whether the peer has put the call on hold.
     pub(in crate::server::transport::telephony) fn is_on_hold(&self) -> bool {
         lock(&self.media).is_on_hold()

@@ -19,6 +19,7 @@ use crate::server::transport::telephony::link;
 use crate::server::transport::telephony::reply_progress::ReplySound;
 use crate::server::transport::transfers::{NotConnected, TransferError};
 use antiphon_protocol::{Patch, ServerVadUpdate, SessionUpdate, TurnDetectionUpdate};
+use antiphon_sip::TrunkId;
 use std::future::pending;
 use std::sync::Arc;
 use std::time::Duration;
@@ -53,6 +54,8 @@ pub(super) struct TargetCall {
     pub(super) source: Box<MediaSource>,
     pub(super) sink: Box<MediaSink>,
     pub(super) keys: KeySender,
+    /// The trunk that made it.
+    pub(super) trunk: TrunkId,
     /// Its place among the calls out.
     pub(super) place: OwnedSemaphorePermit,
 }
@@ -101,7 +104,7 @@ impl WarmTransfers<'_> {
         let plan = AnswerPlan { on_voicemail, handed_over: Some(handed_over.clone()), ..dialed.plan() };
         let answered = dialed.answered().await;
         let answered = answered.map_err(|state| TransferError::NotConnected(not_connected(state)))?;
-        let AnsweredDial { dialog, entry, keys, place, .. } = answered;
+        let AnsweredDial { dialog, entry, keys, origin, place, .. } = answered;
         let (keys, key_events) = keys;
         let Ok((source, sink, start)) = dialog.open(&entry, key_events) else {
             entry.call().conclude("no codec");
@@ -136,7 +139,7 @@ impl WarmTransfers<'_> {
         let Some((source, sink)) = link::into_media(link) else {
             return Err(TransferError::NotConnected(NotConnected::Failed));
         };
-        Ok(TargetCall { entry, source, sink, keys, place })
+        Ok(TargetCall { entry, source, sink, keys, trunk: origin.trunk, place })
     }
 }
 
