@@ -91,6 +91,7 @@ pub(super) fn allows(key: &Key, value: &Value) -> bool {
                     value.is_str()
                 }
                 "transport" => value.as_str().is_some_and(|text| ["udp", "tcp", "tls"].contains(&text)),
+                "refer_replaces" => value.is_bool(),
                 "srtp" => value.as_str().is_some_and(|text| ["optional", "required"].contains(&text)),
                 _ => false,
             };

@@ -92,7 +92,7 @@ antiphon_types::settings! {
         pub webhook_undecided: UndecidedCall = UndecidedCall::Refuse, Rule::OneOf(&["refuse", "answer"]);
         /// Who may call, by a name of yours, with the keys 'allow', 'username', 'password_env', 'register',
         /// 'register_as', 'host' (host or host:port by which the hub calls), 'transport' ("udp", "tcp", "tls"), 'srtp'
-        /// ("optional", "required"), 'caller', 'key' and 'route': docs/guide/sip.md. An example:
+        /// ("optional", "required"), 'refer_replaces', 'caller', 'key' and 'route': docs/guide/sip.md. An example:
         /// { office = { allow = ["10.0.0.5"] } }.
         pub trunks: BTreeMap<String, SipTrunk> = BTreeMap::new(), Rule::Trunks;
     }
@@ -177,6 +177,8 @@ pub struct SipTrunk {
     pub transport: SipTransport,
     /// Whether its calls are encrypted.
     pub srtp: SrtpUse,
+    /// Whether a warm transfer between two of its calls leaves them to it (REFER with Replaces).
+    pub refer_replaces: bool,
     /// The caller that its calls show; empty: `register_as` or `username`.
     pub caller: String,
     /// Name of the API key that its calls belong to; empty: none.

@@ -191,6 +191,24 @@ async fn the_states_of_calls_are_posted() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn who_answers_after_a_long_ringing_is_talked_to() {
+    let socket = UdpSocket::bind("127.0.0.1:0").await.expect("a port");
+    let (mut config, _) = config();
+    config.sip.call_to = vec!["tel:+49*".into()];
+    config.sip.trunks.get_mut("here").expect("a trunk").host = socket.local_addr().expect("bound").to_string();
+    let hub = hub(&[], &FakeLlm::says(["Good morning."]), config).await;
+    let mut callee = Callee::of(socket);
+    let (created, answer) = call(&hub, json!({"to": "tel:+4930123", "greeting": "Say good morning."})).await;
+    assert_eq!(created, 201, "{answer}");
+    let invite = callee.next(Method::Invite).await;
+    callee.answer(&invite, 180).await;
+    tokio::time::sleep(std::time::Duration::from_secs(50)).await;
+    let mut phone = callee.answer_call(&invite, Codec::Pcmu).await;
+    phone.until("the greeting", |phone| phone.heard_ms() >= 630).await;
+    hub.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_trunk_is_called_by_its_ipv6_address() {
     let (mut callee, hub, _) = Callee::at("::1", |_| {}).await;
     let (created, answer) = call(&hub, json!({"to": "tel:+4930123"})).await;

@@ -238,6 +238,66 @@ async fn a_hold_ends_the_reply_sends_nothing_and_the_call_goes_on_after_it() {
     hub.stop().await;
 }
 
+/// A configuration whose calls are greeted, and prompted after 5 s of silence.
+pub fn prompting_config() -> (Config, SocketAddr) {
+    let (mut config, address) = config();
+    let session = json!({"audio": {"input": {"turn_detection": {"type": "server_vad", "idle_timeout_ms": 5_000}}}});
+    let session = session.as_object().expect("an object").clone();
+    let route = TelephonyRoute { greeting: "Greet the caller.".into(), session };
+    config.telephony.routes.insert("prompting".into(), route);
+    config.sip.trunks.get_mut("here").expect("a trunk").route = "prompting".into();
+    (config, address)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_caller_on_hold_is_not_prompted_and_the_silence_counts_from_its_end() {
+    for direction in ["sendonly", "inactive"] {
+        let (config, sip) = prompting_config();
+        let llm = FakeLlm::says(["Good morning.", "Are you there?"]);
+        let hub = hub(&[], &llm, config).await;
+        let mut phone = Phone::connect(sip, Options::default()).await;
+        phone.until("the greeting", |phone| phone.heard_ms() >= 630).await;
+        phone.talk(0.0, 2_000).await;
+        phone.reinvite(direction).await;
+        phone.talk(0.0, 20_000).await;
+        assert_eq!(llm.requests().len(), 1, "{direction}: nobody would hear the prompt");
+        phone.reinvite("sendrecv").await;
+        phone.talk(0.0, 4_500).await;
+        assert_eq!(llm.requests().len(), 1, "{direction}: the hold is no silence of the caller");
+        phone.talk(0.0, 1_000).await;
+        assert_eq!(llm.requests().len(), 2, "{direction}");
+        phone.until("the prompt", |phone| phone.heard_ms() >= 5_000).await;
+        hub.stop().await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_question_before_a_hold_is_answered_after_it() {
+    let (config, sip) = config();
+    let hub = hub(&["what time is it"], &FakeLlm::says(["Ten past ten."]), config).await;
+    let mut phone = Phone::connect(sip, Options::default()).await;
+    phone.talk(8_000.0, 500).await;
+    phone.reinvite("inactive").await;
+    phone.talk(0.0, 10_000).await;
+    assert_eq!(phone.heard_ms(), 0);
+    phone.reinvite("sendrecv").await;
+    phone.until("the whole answer", |phone| phone.heard_ms() >= 630).await;
+    hub.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_that_begins_on_hold_is_greeted_after_it() {
+    let (config, sip) = prompting_config();
+    let llm = FakeLlm::says(["Good morning."]);
+    let hub = hub(&[], &llm, config).await;
+    let mut phone = Phone::connect(sip, Options { is_held: true, ..Options::default() }).await;
+    phone.talk(0.0, 3_000).await;
+    assert_eq!(llm.requests().len(), 0);
+    phone.reinvite("sendrecv").await;
+    phone.until("the whole greeting", |phone| phone.heard_ms() >= 630).await;
+    hub.stop().await;
+}
+
 /// Asks the hub to transfer its only call; the status.
 async fn transfer(hub: &Hub, body: Value) -> u16 {
     let list = calls(hub).await;

@@ -25,6 +25,8 @@ pub struct Options {
     pub headers: &'static str,
     /// Whether it offers comfort noise.
     pub has_noise: bool,
+    /// Whether the call begins on hold.
+    pub is_held: bool,
     /// Where it receives RTCP; `None`: at the port of RTP.
     pub rtcp: Option<SocketAddr>,
 }
@@ -38,6 +40,7 @@ impl Default for Options {
             offers_late: false,
             headers: "",
             has_noise: false,
+            is_held: false,
             rtcp: None,
         }
     }
@@ -77,6 +80,8 @@ pub struct Phone {
     pub heard_from: Option<SocketAddr>,
     /// The hub hung up.
     pub is_ended: bool,
+    /// What a REFER of the hub is answered with.
+    pub refer_status: u16,
     /// Responses to requests inside the call.
     pub responses: Vec<Message>,
     /// Requests of the hub inside the call.
@@ -197,6 +202,7 @@ impl Phone {
             heard_ssrc: None,
             heard_from: None,
             is_ended: false,
+            refer_status: 200,
             responses: Vec::new(),
             requests: Vec::new(),
             provisional: Vec::new(),
@@ -262,6 +268,9 @@ impl Phone {
             let mut offer = if self.options.offers_late { String::new() } else { sdp::offer(self.local()) };
             if self.options.has_noise {
                 offer = offer.replace(" 101\r\n", " 101 13\r\n");
+            }
+            if self.options.is_held {
+                offer = offer.replace("a=sendrecv", "a=sendonly");
             }
             if let Some(rtcp) = self.options.rtcp {
                 offer = offer.replace("a=rtcp-mux", &format!("a=rtcp:{}", rtcp.port()));
@@ -440,7 +449,8 @@ impl Phone {
             self.is_ended = true;
         }
         if message.method() != Some(Method::Ack) {
-            let response = message.answer(200, "OK", None).write();
+            let status = if message.method() == Some(Method::Refer) { self.refer_status } else { 200 };
+            let response = message.answer(status, "So", None).write();
             self.sip.send_to(&response, self.hub).await.expect("sent");
         }
         self.requests.push(message);
@@ -528,6 +538,15 @@ impl Phone {
         let is_loud = energy / n as f32 > 1_000.0 * 1_000.0;
         // Of a pure tone, half of the samples' number.
         is_loud && (sin * sin + cos * cos) / energy > 0.4 * n as f32
+    }
+
+    /// The `Refer-To` by which another phone takes the hub's place in a call that this one has answered.
+    pub fn refer_to(&self) -> String {
+        let own = self.sip.local_addr().expect("bound");
+        let tag = |side: &str| side.split_once(";tag=").expect("a tag").1.to_owned();
+        let call_id = self.call_id.replace('@', "%40");
+        let tags = format!("%3Bto-tag%3D{}%3Bfrom-tag%3D{}", tag(&self.from), tag(&self.to));
+        format!("<sip:callee@{own}?Replaces={call_id}{tags}>")
     }
 
     /// What the hub asks the phone to call instead.

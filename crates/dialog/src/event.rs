@@ -19,6 +19,10 @@ pub enum Event {
     Disconnected,
     /// The client has resumed the session.
     Reconnected,
+    /// The user's line is on hold: the user neither hears nor is heard.
+    LineHeld,
+    /// The hold is over.
+    LineResumed,
     /// Possible speech: withhold the reply until the detector decides.
     VoiceOnset {
         /// Turn time: input audio received so far, at 16 kHz.

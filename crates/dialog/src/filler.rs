@@ -110,9 +110,11 @@ impl Dialog {
         }
     }
 
-    /// Whether the user is silent, and waits for the first words of the response `late`, or for a tool that the client runs.
+    /// Whether the user hears the hub, is silent, and waits for the first words of the response `late`, or for a tool that the
+    /// client runs.
     fn may_fill(&self, late: Option<&ResponseId>) -> bool {
-        let is_quiet = self.held.is_none() && self.listening.speaking.is_none() && !self.listening.wants_response;
+        let is_silent = self.held.is_none() && self.listening.speaking.is_none();
+        let is_quiet = is_silent && !self.line_held && !self.listening.wants_response;
         let is_late = || match late {
             Some(id) => self.responses.get(id).is_some_and(Response::may_fill),
             None => self.settings.modality == Modality::Audio && self.history.items().last().is_some_and(is_call),

@@ -1,8 +1,8 @@
 //! The idle timeout (`idle_timeout_ms`): the hub prompts a user who says nothing.
 //!
 //! It counts from the end of the last reply's playback. Speech without words restarts it, words stop it until the next
-//! reply. A disconnected client is not prompted: the timeout restarts when it is back. It restarts when the client sets
-//! another one, also by turning turn detection on: silence without a timeout does not count.
+//! reply. A user whose client is disconnected or whose line is on hold is not prompted: the timeout restarts afterwards. It
+//! restarts when the client sets another one, also by turning turn detection on: silence without a timeout does not count.
 
 use super::listening::TurnPhase;
 use super::{Content, Dialog, Item, ItemKind, ItemPosition, Notice, ResponseRequest, Role};
@@ -18,7 +18,8 @@ impl Dialog {
         let timeout = self.settings.turn_detection?.idle_timeout?;
         let answered = self.answered?;
         let is_idle = self.listening.phase() == TurnPhase::Idle;
-        let is_quiet = is_idle && !self.away && self.active.is_none() && self.held.is_none();
+        let is_there = !self.away && !self.line_held;
+        let is_quiet = is_idle && is_there && self.active.is_none() && self.held.is_none();
         is_quiet.then(|| answered.max(self.history.last_heard_at()) + timeout)
     }
 
@@ -26,6 +27,13 @@ impl Dialog {
     pub(super) fn back(&mut self) {
         self.away = false;
         self.restart_idle_timeout();
+    }
+
+    /// The user's line is no longer on hold: the idle timeout restarts, and what waited for the user is said.
+    pub(super) fn line_resumed(&mut self) {
+        self.line_held = false;
+        self.restart_idle_timeout();
+        self.respond_if_due();
     }
 
     /// The silence so far does not count.

@@ -463,10 +463,10 @@ impl Dialog {
         }
     }
 
-    /// Responds to the turn once it has ended, its transcripts are complete and nothing else is being said. A turn without
-    /// words (noise, a long cough, the hub's own voice) gets no response.
+    /// Responds to the turn once it has ended, its transcripts are complete, nothing else is being said and the line is not
+    /// on hold. A turn without words (noise, a long cough, the hub's own voice) gets no response.
     pub(super) fn respond_if_due(&mut self) {
-        if self.listening.phase() != TurnPhase::Due || self.active.is_some() {
+        if self.listening.phase() != TurnPhase::Due || self.active.is_some() || self.line_held {
             return;
         }
         self.listening.wants_response = false;

@@ -250,10 +250,10 @@ impl Dialog {
         self.remote.follow_up.take().is_some()
     }
 
-    /// When the follow-up response is due; never while the user speaks.
+    /// When the follow-up response is due; never while the user speaks or the line is on hold.
     pub(super) fn follow_up_due(&self) -> Option<Timestamp> {
         let is_heard = matches!(self.listening.phase(), TurnPhase::Idle | TurnPhase::Due);
-        let is_free = is_heard && self.active.is_none();
+        let is_free = is_heard && !self.line_held && self.active.is_none();
         self.remote.follow_up.as_ref().filter(|_| is_free).map(|(due, _)| *due)
     }
 

@@ -44,6 +44,9 @@ pub struct Dialog {
     pub(super) answered: Option<Timestamp>,
     /// The client is disconnected.
     pub(super) away: bool,
+    /// The user's line is on hold.
+    #[serde(default)]
+    pub(super) line_held: bool,
     pub(super) remote: Remote,
     #[serde(default)]
     pub(super) tool_rounds: ToolRounds,
@@ -76,6 +79,7 @@ impl Dialog {
             held: None,
             answered: None,
             away: false,
+            line_held: false,
             remote: Remote::default(),
             tool_rounds: ToolRounds::default(),
             filler: Filler::default(),
@@ -125,6 +129,8 @@ impl Dialog {
             Event::Tick { position } => self.tick(position),
             Event::Disconnected => self.away = true,
             Event::Reconnected => self.back(),
+            Event::LineHeld => self.line_held = true,
+            Event::LineResumed => self.line_resumed(),
             Event::VoiceOnset { position } => self.voice_onset(position),
             Event::VoiceRetracted => self.release(),
             Event::SpeechStarted { audio_start } => self.speech_started(audio_start),

@@ -77,6 +77,19 @@ fn a_late_answer_has_a_filler_before_it_that_is_no_item() {
 }
 
 #[test]
+fn a_line_on_hold_gets_no_filler() {
+    let mut runner = patient(PlaybackControl::Server);
+    for line in ["0 started 0", "10 stopped 10", "20 heard i1 what is it", "500 line_held"] {
+        runner.run(line);
+    }
+    assert_eq!((runner.dialog.next_deadline(), runner.run("1020 tick")), (None, vec![]));
+    runner.run("1400 line_resumed");
+    assert_eq!(runner.run("1400 tick"), ["filler r1"]);
+    runner.run("1420 line_held");
+    assert_eq!(runner.run("1450 fills r1 One moment."), Vec::<String>::new(), "it was made too late");
+}
+
+#[test]
 fn the_answer_that_comes_first_needs_none() {
     let mut runner = patient(PlaybackControl::Server);
     for line in ["0 started 0", "10 stopped 10", "20 heard i1 what is it", "1020 tick", "1030 text r1 It is late."] {

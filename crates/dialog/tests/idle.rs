@@ -65,6 +65,19 @@ fn an_absent_user_is_not_prompted() {
 }
 
 #[test]
+fn a_user_whose_line_is_on_hold_is_not_prompted() {
+    let mut runner = answered();
+    runner.run("3000 line_held");
+    assert_eq!(deadline_ms(&runner), None);
+    assert_eq!(runner.run("7100 tick 0"), Vec::<String>::new());
+    runner.run("8000 away");
+    runner.run("9000 back");
+    assert_eq!(deadline_ms(&runner), None, "it is still on hold");
+    runner.run("60000 line_resumed");
+    assert_eq!(deadline_ms(&runner), Some(65_000), "the timeout restarts");
+}
+
+#[test]
 fn words_end_the_waiting_and_a_noise_restarts_it() {
     let mut runner = answered();
     runner.run("3000 started 2900");

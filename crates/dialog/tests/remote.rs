@@ -108,6 +108,17 @@ fn the_dialog_goes_on_by_itself_but_not_while_the_user_speaks() {
 }
 
 #[test]
+fn the_dialog_does_not_go_on_by_itself_while_the_line_is_on_hold() {
+    let (mut runner, item) = running();
+    runner.run("5 line_held");
+    assert!(called(&mut runner, 10, &item, Ok("shelf 7".into())) > 0);
+    assert_eq!(runner.dialog.next_deadline(), None);
+    assert_eq!(runner.run("200 tick"), Vec::<String>::new());
+    runner.run("60000 line_resumed");
+    assert!(runner.run("60000 tick").contains(&"start r2 turn_0".to_owned()));
+}
+
+#[test]
 fn a_client_that_asks_for_the_answer_is_not_answered_twice() {
     let (mut runner, item) = running();
     called(&mut runner, 10, &item, Err(CallError::Tool("no such book".into())));

@@ -226,6 +226,8 @@ impl Runner {
             "tick" => Event::Tick { position: at16(if first.is_empty() { "0" } else { first }) },
             "away" => Event::Disconnected,
             "back" => Event::Reconnected,
+            "line_held" => Event::LineHeld,
+            "line_resumed" => Event::LineResumed,
             "onset" => Event::VoiceOnset { position: at16(if first.is_empty() { "0" } else { first }) },
             "retracted" => Event::VoiceRetracted,
             "started" => Event::SpeechStarted { audio_start: at16(first) },

@@ -26,6 +26,22 @@ fn a_response_with_its_own_input_does_not_wait_for_other_transcripts() {
 }
 
 #[test]
+fn a_turn_whose_line_is_on_hold_is_answered_afterwards() {
+    let mut runner = Runner::new(PlaybackControl::Client, Some(AUTO));
+    for line in ["0 started 0", "400 line_held", "900 stopped 800"] {
+        runner.run(line);
+    }
+    check_with(
+        runner,
+        "950 heard i1 tell me
+            < transcript i1 \"tell me\"
+        60000 line_resumed
+            < response_created r1
+            start r1 turn_1",
+    );
+}
+
+#[test]
 fn a_response_that_reads_the_conversation_waits_for_its_words() {
     check_with(
         unheard(),

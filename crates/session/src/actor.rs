@@ -427,6 +427,11 @@ impl Actor {
         }
         match inbound.payload {
             InboundPayload::Invalid(error) => self.client.refuse(*error),
+            InboundPayload::LineHeld(true) => {
+                self.timeline.client_left();
+                self.step(Event::LineHeld);
+            }
+            InboundPayload::LineHeld(false) => self.step(Event::LineResumed),
             InboundPayload::Audio(frame) => {
                 if let Err(error) = self.frame(frame) {
                     self.client.refuse(error);

@@ -31,6 +31,8 @@ pub enum InboundPayload {
     Event(Box<Incoming>),
     /// Audio of a microphone, for a session whose audio is not in events: PCM16 at 24 kHz or one Opus packet.
     Audio(MicrophoneFrame),
+    /// The user's line is on hold, or no longer: the user neither hears nor is heard.
+    LineHeld(bool),
     /// A message that its adapter could not read. The session sends the error, in the order of the messages.
     Invalid(Box<WireError>),
 }

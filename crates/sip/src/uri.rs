@@ -48,6 +48,19 @@ impl Uri {
     }
 }
 
+/// A text as the value of a header in a URI: all but what stands for itself there (RFC 3261, section 25.1) as `%HH`.
+pub(crate) fn escape(text: &str) -> String {
+    let mut escaped = String::with_capacity(text.len());
+    for byte in text.bytes() {
+        if byte.is_ascii_alphanumeric() || b"-_.!~*'()".contains(&byte) {
+            escaped.push(char::from(byte));
+        } else {
+            escaped.push_str(&format!("%{byte:02X}"));
+        }
+    }
+    escaped
+}
+
 /// Resolves `%HH`. `None`: an escape is not one, or the result is not text.
 fn unescape(text: &str) -> Option<String> {
     let mut bytes = Vec::with_capacity(text.len());

@@ -10,8 +10,9 @@ use super::{
     ALLOW, CallId, EndCause, Endpoint, Event, MIN_SESSION, Peer, Received, T1, T2, T4, TRANSACTION, TransactionKey,
     TransferProgress, Transport, TrunkId, body_of, is_known_extension, response_target, with_source,
 };
+use crate::header::Parameters;
 use crate::message::{Message, Method};
-use crate::uri::Uri;
+use crate::uri::{Uri, escape};
 use bytes::Bytes;
 use outgoing::ClientInvite;
 use std::time::{Duration, Instant};
@@ -401,18 +402,56 @@ impl Endpoint {
     /// Asks the peer to call `target` in our place (RFC 3515); [`Event::Transfer`] says what comes of it. `false`: the call is
     /// not connected, the peer has not answered an earlier one, or `target` is no URI of SIP or of a telephone number.
     pub fn refer(&mut self, now: Instant, call: CallId, target: &str) -> bool {
+        is_transfer_target(target) && self.refer_to(now, call, &format!("<{target}>"))
+    }
+
+    /// Asks the peer to take our place in the call `replaced`, at that call's peer (RFC 5589, section 7);
+    /// [`Event::Transfer`] says what comes of it. `false`: one of the calls is not connected, the peer has not answered an
+    /// earlier request, or the other peer has no address for that.
+    pub fn refer_replacing(&mut self, now: Instant, call: CallId, replaced: CallId) -> bool {
+        let Some(other) = self.calls.get(&replaced).filter(|other| other.phase == Phase::Connected) else {
+            return false;
+        };
+        let Dialog { call_id, remote_tag, local_tag, target, .. } = &other.dialog;
+        if !is_transfer_target(target) || Uri::parse(target).is_none() {
+            return false;
+        }
+        // The tags are those of the peer that gets the INVITE: first its own (RFC 3891, section 3).
+        let replaces = escape(&format!("{call_id};to-tag={remote_tag};from-tag={local_tag}"));
+        let refer_to = format!("<{target}?Replaces={replaces}>");
+        self.refer_to(now, call, &refer_to)
+    }
+
+    fn refer_to(&mut self, now: Instant, call: CallId, refer_to: &str) -> bool {
         let Some(entry) = self.calls.get(&call) else { return false };
         let is_pending = entry.requests.iter().any(|request| request.method == Method::Refer);
         let has_room = entry.requests.len() < MAX_REQUESTS;
-        if entry.phase != Phase::Connected || is_pending || !has_room || !is_transfer_target(target) {
+        if entry.phase != Phase::Connected || is_pending || !has_room {
             return false;
         }
-        let refer_to = format!("<{target}>");
         let local = entry.dialog.local.clone();
         let referred_by = local.split(";tag=").next().unwrap_or_default();
-        let headers = [("refer-to", refer_to.as_str()), ("referred-by", referred_by)];
+        let headers = [("refer-to", refer_to), ("referred-by", referred_by)];
         self.request_of_call(now, call, Method::Refer, &headers, Bytes::new());
         true
+    }
+
+    /// How a call with this `Replaces` is refused: calls are not replaced here (RFC 3891, section 3).
+    pub(super) fn refusal_of_replacement(&self, replaces: &str) -> (u16, &'static str) {
+        const UNKNOWN: (u16, &str) = (481, "Call Does Not Exist");
+        let (call_id, rest) = replaces.split_once(';').unwrap_or((replaces, ""));
+        let Some(parameters) = Parameters::parse(rest) else { return (400, "Bad Replaces") };
+        let (Some(to_tag), Some(from_tag)) = (parameters.get("to-tag"), parameters.get("from-tag")) else {
+            return (400, "Bad Replaces");
+        };
+        let call = self.by_dialog.get(&(call_id.trim().to_owned(), to_tag.to_owned()));
+        let entry = call.and_then(|call| self.calls.get(call)).filter(|entry| entry.dialog.remote_tag == from_tag);
+        match entry.map(|entry| entry.phase) {
+            // One that has not been answered is replaced by who has made it only.
+            None | Some(Phase::Offered) => UNKNOWN,
+            Some(Phase::Answered | Phase::Connected) if parameters.get("early-only").is_some() => (486, "Busy Here"),
+            Some(Phase::Calling | Phase::Answered | Phase::Connected | Phase::Ended) => (603, "Decline"),
+        }
     }
 
     /// Ends all calls and registrations: the program stops. One message each; answers are not waited for.

@@ -482,6 +482,11 @@ impl Endpoint {
             }
         };
         let message = received.message;
+        if let Some(replaces) = message.get("replaces") {
+            let (status, reason) = self.refusal_of_replacement(replaces);
+            self.refuse_stateless(received, status, reason, &[]);
+            return;
+        }
         let body = body_of(message);
         let Ok(offer) = body else {
             self.refuse_stateless(received, 415, "Unsupported Media Type", &[("accept", "application/sdp")]);

@@ -475,6 +475,62 @@ fn nobody_answers_a_call_of_ours() {
 }
 
 #[test]
+fn a_peer_is_asked_to_take_our_place_in_another_call() {
+    let mut rig = Rig::open();
+    let (call, _) = rig.connected("");
+    let (replaced, invite) = rig.calling();
+    assert!(!rig.endpoint.refer_replacing(rig.now, call, replaced), "it is not answered");
+    rig.respond(&invite, 200, &[], SDP);
+    rig.sent.clear();
+    assert!(rig.endpoint.refer_replacing(rig.now, call, replaced));
+    assert!(!rig.endpoint.refer_replacing(rig.now, call, replaced), "one at a time");
+    rig.drain();
+    let refer = rig.last();
+    let tag = invite.from().unwrap().tag().unwrap().to_owned();
+    let call_id = invite.get("call-id").unwrap().replace('@', "%40");
+    let expected = format!("<sip:bob@10.0.0.7:5064?Replaces={call_id}%3Bto-tag%3Dfar%3Bfrom-tag%3D{tag}>");
+    assert_eq!((refer.method(), refer.get("refer-to")), (Some(Method::Refer), Some(expected.as_str())));
+    assert_eq!(refer.get("call-id"), Some("one@192.0.2.9"));
+    assert_eq!(refer.get("referred-by"), Some("<sip:100@192.0.2.1>"));
+
+    // A contact that cannot stand before the header.
+    let (replaced, invite) = rig.calling();
+    let contact = [("contact", "<sip:bob@10.0.0.7?Subject=x>")];
+    let mut answer = invite.answer(200, "OK", Some("far"));
+    answer.add("contact", contact[0].1);
+    answer.body = Bytes::from_static(SDP.as_bytes());
+    rig.receive(std::str::from_utf8(&answer.write()).unwrap());
+    rig.pass(Duration::from_secs(40));
+    assert!(!rig.endpoint.refer_replacing(rig.now, call, replaced));
+}
+
+#[test]
+fn a_call_that_would_replace_another_is_refused() {
+    let mut rig = Rig::open();
+    let (_, tag) = rig.connected("");
+    let mut refused = |replaces: &str| {
+        let invite = request("INVITE", 1, "", &format!("{replaces}\r\nX: {}\r\n", "x".repeat(300)), SDP);
+        rig.receive(&invite.replace("Call-ID: one@", "Call-ID: two@").replace("z9hG4bK1", "z9hG4bK-two"));
+        rig.last().status()
+    };
+    let of = |call_id: &str, to: &str, from: &str| format!("Replaces: {call_id};to-tag={to};from-tag={from}");
+    for (replaces, status) in [
+        (of("one@192.0.2.9", &tag, "far"), 603),
+        (of("one@192.0.2.9", &tag, "far") + ";early-only", 486),
+        (of("one@192.0.2.9", &tag, "near"), 481),
+        (of("one@192.0.2.9", "other", "far"), 481),
+        (of("other@192.0.2.9", &tag, "far"), 481),
+        ("Replaces: one@192.0.2.9;to-tag=1".into(), 400),
+        ("Replaces: one@192.0.2.9;;".into(), 400),
+    ] {
+        assert_eq!(refused(&replaces), Some(status), "{replaces}");
+        let required = format!("Require: replaces\r\n{replaces}");
+        assert_eq!(refused(&required), Some(420), "{replaces}");
+    }
+    assert_eq!((rig.endpoint.n_calls(), rig.events.len()), (1, 0));
+}
+
+#[test]
 fn a_transfer_is_asked_for_and_the_peer_says_what_comes_of_it() {
     let mut rig = Rig::open();
     let (call, tag) = rig.connected("");

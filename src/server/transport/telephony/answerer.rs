@@ -86,6 +86,8 @@ pub(super) struct Answerer {
     samples: Vec<i16>,
     phase: Phase,
     greeting: Option<PendingGreeting>,
+    /// Instructions of what is said to whom the call is handed over to, once that has begun.
+    announcement: String,
     began: Instant,
 }
 
@@ -158,7 +160,8 @@ impl Answerer {
         let greeting = greeting.map(|instructions| PendingGreeting { instructions, is_told: false });
         let detector = AnswerDetector::new(coding.rate);
         let phase = Phase::Conversation;
-        Self { plan, coding, detector, samples: Vec::new(), phase, greeting, began: Instant::now() }
+        let announcement = String::new();
+        Self { plan, coding, detector, samples: Vec::new(), phase, greeting, announcement, began: Instant::now() }
     }
 
     /// Whether the session gets silence instead of the line's sound.
@@ -189,6 +192,24 @@ impl Answerer {
         self.greet(activity, now, &mut steps);
         self.proceed(words, activity, now, &mut steps);
         steps
+    }
+
+    /// The line was on hold for this long, in which it was not listened to: that does not count. An announcement that the
+    /// hold has cut begins anew.
+    pub(super) fn resumed(&mut self, held: Duration) -> Vec<Step> {
+        self.began += held;
+        match &mut self.phase {
+            Phase::Conversation | Phase::Announcing { progress: MessageProgress::Over(_), .. } => Vec::new(),
+            Phase::Waiting { since, .. } | Phase::Leaving { since, .. } => {
+                *since += held;
+                Vec::new()
+            }
+            Phase::Announcing { since, progress } => {
+                *since = Instant::now();
+                *progress = MessageProgress::Requested;
+                vec![Step::Stop, Step::Respond(self.announcement.clone())]
+            }
+        }
     }
 
     fn found(&mut self, finding: Finding, words: &HeardWords, now: Instant, steps: &mut Vec<Step>) {
@@ -235,6 +256,7 @@ impl Answerer {
     /// Says the greeting to whom the call is handed over to, once.
     fn announce(&mut self, now: Instant, steps: &mut Vec<Step>) {
         if let Some(greeting) = self.greeting.take() {
+            self.announcement.clone_from(&greeting.instructions);
             steps.push(Step::Respond(greeting.instructions));
             self.phase = Phase::Announcing { since: now, progress: MessageProgress::Requested };
         }
@@ -401,6 +423,33 @@ mod tests {
     fn found_machine() -> Vec<Step> {
         let told = "The other side has answered your call. Begin your first reply by this: Say hello.";
         vec![Step::Tell(told.into()), Step::Report(AnsweredBy::Voicemail), Step::DropTurn, Step::Stop]
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn time_on_hold_does_not_count_and_an_announcement_that_it_cuts_is_repeated() {
+        let held = Duration::from_secs(60);
+        let mut call = TestCall::handing_over();
+        call.silence(1_000).await;
+        tokio::time::advance(held).await;
+        assert_eq!(call.answerer.resumed(held), []);
+        call.silence(900).await;
+        assert_eq!(call.take(), [], "1.9 s of silence");
+        call.silence(200).await;
+        assert_eq!(call.take(), [Step::Respond("Say hello.".into())]);
+        call.activity = SessionActivity { n_responses: 1, is_sounding: true };
+        call.silence(200).await;
+        tokio::time::advance(held).await;
+        assert_eq!(call.answerer.resumed(held), [Step::Stop, Step::Respond("Say hello.".into())]);
+        call.activity = SessionActivity::default();
+        call.silence(400).await;
+        assert!(!call.is_handed_over(), "it has not begun again");
+        call.activity = SessionActivity { n_responses: 1, is_sounding: true };
+        call.silence(200).await;
+        call.activity = SessionActivity::default();
+        call.silence(40).await;
+        assert_eq!(call.answerer.resumed(Duration::ZERO), [], "all of it was said");
+        call.silence(400).await;
+        assert!(call.is_handed_over());
     }
 
     #[tokio::test(start_paused = true)]

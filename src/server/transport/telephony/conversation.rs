@@ -22,16 +22,15 @@ use crate::server::transport::keypad::{self, Keypad};
 use crate::server::transport::parts::TransportParts;
 use antiphon_audio::codec::CodecError;
 use antiphon_protocol::{ClientEvent, ClockPing, ResponseParams, Role, ServerEvent, SessionKind};
-use antiphon_session::{AudioMode, OutputAudio, OutputEvent};
+use antiphon_session::{AudioMode, InboundPayload, OutputAudio, OutputEvent};
 use antiphon_types::Samples;
 use bytes::Bytes;
 use std::borrow::Cow;
 use std::collections::VecDeque;
 use std::future::pending;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep_until, timeout};
 
 /// A frame of a peer without marks.
@@ -165,17 +164,24 @@ pub(super) struct Beginning {
     pub(super) line: HeldLine,
 }
 
-/// Whether a caller waits: what it says and presses does not reach the session. Cheap to clone.
+/// Whether a caller waits: what it says and presses does not reach the session, which says nothing by itself. Cheap to
+/// clone.
 #[derive(Clone, Default)]
-pub(super) struct HeldLine(Arc<AtomicBool>);
+pub(super) struct HeldLine(watch::Sender<bool>);
 
 impl HeldLine {
     pub(super) fn hold(&self, is_held: bool) {
-        self.0.store(is_held, Ordering::Relaxed);
+        self.0.send_replace(is_held);
     }
 
     fn is_held(&self) -> bool {
-        self.0.load(Ordering::Relaxed)
+        *self.0.borrow()
+    }
+
+    /// Resolves when this is no longer so. Cancel safe.
+    async fn changes_from(&self, is_held: bool) {
+        // There is a sender.
+        let _ = self.0.subscribe().wait_for(|now| *now != is_held).await;
     }
 }
 
@@ -318,7 +324,10 @@ impl<'a> Conversation<'a> {
             fax: answering.is_none().then(|| FaxDetector::new(start.input.rate)),
             answering,
             line,
-            is_held: false,
+            waits: false,
+            peer_holds: false,
+            held_since: None,
+            greeting,
             heard_until: Instant::now(),
             is_quiet: false,
             has_audio: false,
@@ -335,7 +344,7 @@ impl<'a> Conversation<'a> {
             tracker,
         };
         tokio::select! {
-            over = reader.run(source, greeting) => over,
+            over = reader.run(source) => over,
             over = writer.run(heartbeat) => over,
             () = self.entry.hung_up().cancelled() => Over::Close(1000, "hung up".into()),
             never = self.report(heard) => never,
@@ -372,8 +381,14 @@ struct Reader<'a> {
     /// Finds out who answers; `None`: it is known, or does not matter.
     answering: Option<Answering>,
     line: HeldLine,
-    /// Whether the session gets silence because the caller waits.
-    is_held: bool,
+    /// Whether the session gets silence because the hub has the caller wait.
+    waits: bool,
+    /// Whether the peer has put the call on hold.
+    peer_holds: bool,
+    /// Since when one of them is so.
+    held_since: Option<Instant>,
+    /// Instructions of the first reply, until it is asked for.
+    greeting: Option<String>,
     /// Up to when there is audio.
     heard_until: Instant,
     /// Silence stands in for the peer's audio.
@@ -388,13 +403,12 @@ struct Answering {
 }
 
 impl Reader<'_> {
-    async fn run(mut self, source: &mut Source, greeting: Option<String>) -> Over {
+    async fn run(mut self, source: &mut Source) -> Over {
         let asked_ms = self.conversation.now_ms();
         let ping = ClockPing { client_ms: asked_ms, pong_ms: None, microphone_ms: None };
         self.send(ClientEvent::ClockPing(ping)).await;
-        if let Some(instructions) = greeting {
-            let params = ResponseParams { instructions: Some(instructions), ..ResponseParams::default() };
-            self.send(ClientEvent::ResponseCreate(Box::new(params))).await;
+        if !source.is_on_hold() {
+            self.greet().await;
         }
         loop {
             let keys_end = self.keypad.until();
@@ -421,6 +435,7 @@ impl Reader<'_> {
                     }
                     None
                 }
+                () = self.line.changes_from(self.waits) => None,
             };
             self.follow_line().await;
             match said {
@@ -448,7 +463,7 @@ impl Reader<'_> {
                     self.heard_until = Instant::now();
                     self.is_quiet = false;
                 }
-                Some(PeerMessage::Key(_)) if self.is_held => {}
+                Some(PeerMessage::Key(_)) if self.is_held() => {}
                 Some(PeerMessage::Key(key)) => self.pressed(key).await,
                 Some(PeerMessage::Played(mark)) => {
                     let heard = {
@@ -460,7 +475,7 @@ impl Reader<'_> {
                         let _ = self.reports.try_send((heard, false));
                     }
                 }
-                Some(PeerMessage::Held) => self.interrupt().await,
+                Some(PeerMessage::Held(is_held)) => self.peer_held(is_held).await,
                 Some(PeerMessage::Ended) => return Over::Gone,
                 Some(PeerMessage::Started(_)) => return LegError::StartedTwice.into(),
             }
@@ -505,7 +520,7 @@ impl Reader<'_> {
     /// Finds out who answers, does what follows from it, and gives what the session hears.
     async fn listen(&mut self, audio: Bytes) -> Bytes {
         self.hang_up_on_fax(&audio);
-        if self.is_held {
+        if self.is_held() {
             return self.silence_like(&audio);
         }
         let Some(Answering { answerer, reply }) = &mut self.answering else { return audio };
@@ -531,14 +546,61 @@ impl Reader<'_> {
         self.coding.encode(&vec![0; n_samples]).into()
     }
 
-    /// Notices that the caller begins or ends to wait. What was said and pressed and not answered is dropped then.
+    fn is_held(&self) -> bool {
+        self.waits || self.peer_holds
+    }
+
+    /// Notices that the hub has the caller wait, or no longer. What was said and pressed and not answered is dropped then.
     async fn follow_line(&mut self) {
-        let is_held = self.line.is_held();
-        if std::mem::replace(&mut self.is_held, is_held) || !is_held {
+        let waits = self.line.is_held();
+        if std::mem::replace(&mut self.waits, waits) == waits {
             return;
         }
-        let _ = self.keypad.end();
-        self.send(ClientEvent::InputAudioClear).await;
+        if waits {
+            let _ = self.keypad.end();
+            self.send(ClientEvent::InputAudioClear).await;
+        }
+        self.hold_changed().await;
+    }
+
+    /// The peer has put the call on hold, which ends the reply, or goes on. What was said before is answered afterwards.
+    async fn peer_held(&mut self, is_held: bool) {
+        self.peer_holds = is_held;
+        // A caller who waits hears no reply, and what the model asked for goes on.
+        if is_held && !self.waits {
+            let _ = self.keypad.end();
+            self.interrupt().await;
+        }
+        self.hold_changed().await;
+    }
+
+    /// Reports to the session where the line's hold begins or ends.
+    async fn hold_changed(&mut self) {
+        match (self.is_held(), self.held_since) {
+            (true, None) => {
+                self.held_since = Some(Instant::now());
+                self.send(InboundPayload::LineHeld(true)).await;
+            }
+            (false, Some(since)) => {
+                self.held_since = None;
+                self.send(InboundPayload::LineHeld(false)).await;
+                let answerer = self.answering.as_mut().map(|answering| &mut answering.answerer);
+                let steps = answerer.map(|answerer| answerer.resumed(since.elapsed())).unwrap_or_default();
+                for step in steps {
+                    self.take(step).await;
+                }
+                self.greet().await;
+            }
+            _ => {}
+        }
+    }
+
+    /// Asks for the greeting, once.
+    async fn greet(&mut self) {
+        if let Some(instructions) = self.greeting.take() {
+            let params = ResponseParams { instructions: Some(instructions), ..ResponseParams::default() };
+            self.send(ClientEvent::ResponseCreate(Box::new(params))).await;
+        }
     }
 
     fn hang_up_on_fax(&mut self, audio: &[u8]) {
@@ -605,7 +667,7 @@ impl Reader<'_> {
         self.send(ClientEvent::OutputAudioClear).await;
     }
 
-    async fn send(&mut self, event: ClientEvent) {
+    async fn send(&mut self, event: impl Into<InboundPayload>) {
         if alive(&self.reset, self.conversation.call.send_event(event)).await.is_err() {
             pending().await
         }

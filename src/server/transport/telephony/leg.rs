@@ -71,8 +71,8 @@ pub(super) enum PeerMessage {
     Key(char),
     /// All audio before this mark was played, or discarded by a clear.
     Played(Mark),
-    /// The peer has put the call on hold: the caller does not hear the reply.
-    Held,
+    /// The peer has put the call on hold, so that the caller does not hear the reply, or has ended the hold.
+    Held(bool),
     /// The call is over.
     Ended,
 }

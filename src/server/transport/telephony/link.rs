@@ -75,6 +75,11 @@ pub(super) fn into_media(link: (Source, Sink)) -> Option<(Box<MediaSource>, Box<
 }
 
 impl Source {
+    /// Whether the peer has put the call on hold, as far as it says so.
+    pub(super) fn is_on_hold(&self) -> bool {
+        matches!(self, Self::Media(media) if media.is_on_hold())
+    }
+
     /// The next message. Cancel safe.
     pub(super) async fn next(&mut self) -> Incoming {
         match self {

@@ -76,7 +76,7 @@ impl Call {
                 assert!(n_out <= 4 * 6 * n_bytes + SLACK, "{n_out} bytes of {n_bytes}");
                 Some(())
             }
-            Ok(Some(PeerMessage::Key(_) | PeerMessage::Played(_) | PeerMessage::Held) | None) => Some(()),
+            Ok(Some(PeerMessage::Key(_) | PeerMessage::Played(_) | PeerMessage::Held(_)) | None) => Some(()),
             Ok(Some(PeerMessage::Ended)) => None,
             Err(error) => {
                 assert!(error.to_string().len() <= 200 && (1002..1012).contains(&error.code()), "{error}");

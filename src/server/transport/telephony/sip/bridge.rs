@@ -1,7 +1,8 @@
 //! The sound and the keys of two calls that are connected: each hears the other.
 //!
 //! [`super::answered`] runs it. A frame leaves as soon as its 20 ms are there, so that nothing waits here but the
-//! beginning of the next one; the peers' jitter buffers even it out. Nothing is recorded or recognized.
+//! beginning of the next one, which silence fills up where no sound follows; the peers' jitter buffers even it out. Nothing
+//! is recorded or recognized.
 
 use super::key_events::KeySender;
 use super::media::{LineMessage, MediaSink, MediaSource};
@@ -49,12 +50,15 @@ async fn relay(source: &mut MediaSource, sink: &mut MediaSink, keys: &KeySender)
                 }
                 LineMessage::Key(key) => keys.press_now(key),
                 // Silence stands for what it sends meanwhile.
-                LineMessage::Held => {}
+                LineMessage::Held(_) => {}
                 LineMessage::Ended => return "a peer hung up",
                 LineMessage::Silent => return "no audio of a peer for 60 s",
             },
             () = sleep_until(quiet_at) => {
-                sink.idle();
+                match frames.finish() {
+                    Some(frame) => sink.send_samples(frame),
+                    None => sink.idle(),
+                }
                 quiet_at += FRAME;
             }
         }
@@ -85,6 +89,15 @@ impl FrameCutter {
         self.n_left = self.pending.len().saturating_sub(self.max);
     }
 
+    /// No sound follows: the next frame of what is left, the last one filled up with silence.
+    fn finish(&mut self) -> Option<&[i16]> {
+        self.pending.drain(..self.n_left);
+        self.n_left = 0;
+        self.resampler.flush(&mut self.pending);
+        self.pending.resize(self.pending.len().next_multiple_of(self.frame), 0);
+        self.next()
+    }
+
     /// The next frame, if it is whole.
     fn next(&mut self) -> Option<&[i16]> {
         let from = self.n_left;
@@ -113,6 +126,19 @@ mod tests {
         }
         assert!(frames.iter().all(|frame| frame.len() == 160));
         assert_eq!(frames.concat(), samples[..960]);
+    }
+
+    #[test]
+    fn the_end_of_a_sound_does_not_wait_for_the_next_one() {
+        for (from, to, n) in [(8_000, 8_000, 160), (16_000, 24_000, 480)] {
+            let mut cutter = FrameCutter::new(SampleRate::new(from), SampleRate::new(to));
+            let mut frames = cut(&mut cutter, &vec![1_000; from as usize / 100 * 3]);
+            frames.extend(std::iter::from_fn(|| cutter.finish().map(<[i16]>::to_vec)));
+            assert_eq!(frames.iter().map(Vec::len).collect::<Vec<_>>(), [n, n], "30 ms from {from} to {to} Hz");
+            let end = frames[1].iter().rposition(|sample| *sample > 500).expect("sound");
+            assert!(end.abs_diff(n / 2) < 3, "sound up to {end} of {n}");
+            assert_eq!(cut(&mut cutter, &vec![1_000; from as usize / 50]).len(), usize::from(from == to));
+        }
     }
 
     #[test]

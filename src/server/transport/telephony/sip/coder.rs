@@ -25,7 +25,11 @@ pub(super) enum Decoder {
 pub(super) enum Encoder {
     G711(Format),
     G722(Box<G722Out>),
-    Opus(OpusOut),
+    Opus {
+        encoder: OpusOut,
+        /// Whether its look-ahead holds the end of a sound.
+        holds_sound: bool,
+    },
 }
 
 /// The rates of samples of a codec: of those that come, and of those that go.
@@ -102,7 +106,7 @@ impl Encoder {
         Ok(match codec {
             Codec::Pcmu | Codec::Pcma => Self::G711(format_of(codec)),
             Codec::G722 => Self::G722(Box::default()),
-            Codec::Opus => Self::Opus(OpusOut::new(Delivery::Lossy)?),
+            Codec::Opus => Self::Opus { encoder: OpusOut::new(Delivery::Lossy)?, holds_sound: false },
         })
     }
 
@@ -112,7 +116,8 @@ impl Encoder {
         match self {
             Self::G711(format) => codec::encode(*format, samples, &mut payload),
             Self::G722(encoder) => encoder.encode(samples, &mut payload),
-            Self::Opus(encoder) => {
+            Self::Opus { encoder, holds_sound } => {
+                *holds_sound = true;
                 // One frame gives one packet.
                 let _ = encoder.push(samples, &mut |packet| payload.extend_from_slice(packet));
             }
@@ -120,12 +125,52 @@ impl Encoder {
         payload.into()
     }
 
-    /// The payload of 20 ms of silence.
+    /// The payload of 20 ms of silence. By Opus, whose encoder looks ahead, the first one after a sound holds its last
+    /// 6.5 ms.
     pub(super) fn silence(&mut self) -> Bytes {
         match self {
             Self::G711(_) => self.encode(&[0; 160]),
             Self::G722(_) => self.encode(&[0; 320]),
-            Self::Opus(_) => Bytes::from_static(OPUS_SILENCE),
+            Self::Opus { encoder, holds_sound } => {
+                let mut payload = Vec::new();
+                if std::mem::take(holds_sound) {
+                    let _ = encoder.flush(&mut |packet| payload.extend_from_slice(packet));
+                }
+                if payload.is_empty() { Bytes::from_static(OPUS_SILENCE) } else { payload.into() }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn silence_ends_a_sound_and_the_next_sound_holds_nothing_of_it() {
+        for codec in Codec::ALL {
+            let mut encoder = Encoder::new(codec).unwrap();
+            let mut decoder = Decoder::new(codec).unwrap();
+            let hz = codings(codec).1.rate.hz() as usize;
+            let tone = |i: usize| (10_000.0 * (std::f32::consts::TAU * 440.0 * i as f32 / hz as f32).sin()) as i16;
+            let samples: Vec<i16> = (0..hz / 5).map(tone).collect();
+            let mut payloads: Vec<Bytes> = samples.chunks(hz / 50).map(|frame| encoder.encode(frame)).collect();
+            payloads.extend((0..5).map(|_| encoder.silence()));
+            payloads.push(encoder.encode(&vec![0; hz / 50]));
+            let heard: Vec<i16> = payloads.iter().flat_map(|payload| decoder.decode(payload)).collect();
+            let per_ms = decoder.rate().hz() as usize / 1_000;
+            let loudest = |ms: std::ops::Range<usize>| {
+                let range = ms.start * per_ms..(ms.end * per_ms).min(heard.len());
+                heard[range].iter().map(|sample| sample.unsigned_abs()).max().unwrap_or_default()
+            };
+            assert_eq!(heard.len(), 16 * 20 * per_ms, "{codec:?}");
+            assert!(loudest(190..200) > 8_000, "{codec:?}");
+            if codec == Codec::Opus {
+                assert!(loudest(202..206) > 8_000, "the end of the sound: {}", loudest(202..206));
+            }
+            // Opus fades out while it changes its mode.
+            let rest = [loudest(230..300), loudest(300..320)];
+            assert!(rest.iter().all(|level| *level < 1_000), "{codec:?}: {rest:?}");
         }
     }
 }

@@ -18,7 +18,7 @@ use crate::server::access::caller::Caller;
 use crate::server::access::security::Act;
 use crate::server::edge::client::Client;
 use crate::server::sessions::admission;
-use crate::server::transport::call::{Call, CallOpening};
+use crate::server::transport::call::{Call, CallOpening, CallOutput};
 use crate::server::transport::calls::{CallEntry, CallState, NewCall};
 use crate::server::transport::parts::TransportParts;
 use crate::server::transport::telephony::answerer::AnswerPlan;
@@ -481,6 +481,12 @@ impl DialedCall {
                 () = hung_up.cancelled() => return Err(CallState::Ended),
                 () = self.dialog.ended() => return Err(state_of(self.dialog.cause())),
                 () = &mut rings => return Err(CallState::NoAnswer),
+                // A session whose output nobody takes ends after 10 s.
+                output = self.entry.call().next() => match output {
+                    CallOutput::Event(event) if !event.event.is_extension() => self.entry.publish(&event),
+                    CallOutput::Event(_) | CallOutput::Audio(_) => {}
+                    CallOutput::Closed(_) => return Err(CallState::Ended),
+                },
                 control = self.control.recv() => match control {
                     Some(CallControl::Ringing) if !is_ringing => {
                         is_ringing = true;

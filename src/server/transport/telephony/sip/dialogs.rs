@@ -47,9 +47,17 @@ pub(super) enum Command {
     /// Answer a [`CallControl::Offer`].
     AnswerOffer(Result<String, u16>),
     /// Ask the peer to call this target instead, and say whether it does; a status says no.
-    Refer { target: String, answer: oneshot::Sender<Result<(), u16>> },
+    Refer { target: ReferTarget, answer: oneshot::Sender<Result<(), u16>> },
     /// End it.
     HangUp,
+}
+
+/// Whom a peer calls in the hub's place.
+#[derive(Debug)]
+pub(super) enum ReferTarget {
+    Uri(String),
+    /// The peer of another call, in which it replaces the hub.
+    PeerOf(CallId),
 }
 
 /// What happens in a call's dialog. Its end is [`DialogHandle::ended`].
@@ -101,6 +109,11 @@ impl DialogHandle {
         Referrer { call: self.call, commands: self.commands.clone() }
     }
 
+    /// The dialog's call.
+    pub(super) fn call(&self) -> CallId {
+        self.call
+    }
+
     /// Resolves when the peer, or the dialog's failure, has ended the call. Cancel safe.
     pub(super) async fn ended(&self) {
         self.ended.cancelled().await;
@@ -116,7 +129,7 @@ pub(super) struct Referrer {
 
 impl Referrer {
     /// Asks the peer to call `target`. Resolves once it does that, or refuses. Dropping the future withdraws nothing.
-    pub(super) fn refer(&self, target: String) -> BoxFuture<'static, Result<(), TransferError>> {
+    pub(super) fn refer(&self, target: ReferTarget) -> BoxFuture<'static, Result<(), TransferError>> {
         let (answer, answered) = oneshot::channel();
         if self.commands.try_send((self.call, Command::Refer { target, answer })).is_err() {
             return ready(Err(TransferError::Refused(BUSY))).boxed();
@@ -284,7 +297,11 @@ impl Dialogs {
             }
             Command::Refer { target, answer } => {
                 let Some(inbox) = self.calls.get_mut(&call) else { return };
-                if self.endpoint.refer(now, call, &target) {
+                let is_asked = match target {
+                    ReferTarget::Uri(target) => self.endpoint.refer(now, call, &target),
+                    ReferTarget::PeerOf(replaced) => self.endpoint.refer_replacing(now, call, replaced),
+                };
+                if is_asked {
                     inbox.transfer = Some(answer);
                 } else {
                     let _ = answer.send(Err(PENDING));

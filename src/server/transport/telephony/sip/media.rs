@@ -211,8 +211,8 @@ pub(super) enum LineMessage {
     Sound(Vec<i16>),
     /// It pressed a key.
     Key(char),
-    /// It has put the call on hold.
-    Held,
+    /// It has put the call on hold, or has ended the hold.
+    Held(bool),
     /// It has ended the call.
     Ended,
     /// Nothing came for [`NO_MEDIA`].
@@ -239,6 +239,8 @@ pub(in crate::server::transport::telephony) struct MediaSource {
     reports: Reports,
     buffer: Box<[u8; rtp::MAX_BYTES]>,
     last_packet: Instant,
+    /// Whether it was said last that the call is on hold.
+    said_held: bool,
 }
 
 /// From what a peer sends to packets.
@@ -355,6 +357,7 @@ fn halves(
         reports,
         buffer: Box::new([0; rtp::MAX_BYTES]),
         last_packet: Instant::now(),
+        said_held: false,
     };
     let sink = MediaSink {
         socket,
@@ -386,7 +389,7 @@ impl MediaSource {
                 MediaEvent::Peer(PeerMessage::Audio { number: None, audio: bytes.into() })
             }
             LineMessage::Key(key) => MediaEvent::Peer(PeerMessage::Key(key)),
-            LineMessage::Held => MediaEvent::Peer(PeerMessage::Held),
+            LineMessage::Held(is_held) => MediaEvent::Peer(PeerMessage::Held(is_held)),
             LineMessage::Ended => MediaEvent::Peer(PeerMessage::Ended),
             LineMessage::Silent => MediaEvent::Silent,
         }
@@ -397,9 +400,28 @@ impl MediaSource {
         self.receiver.rate()
     }
 
-    /// What the peer does next. Cancel safe.
+    /// The call's dialog.
+    pub(super) fn dialog(&self) -> &DialogHandle {
+        &self.dialog
+    }
+
+    /// Resolves when the peer has ended the call, or has sent nothing for [`NO_MEDIA`] outside a hold. Cancel safe.
+    pub(super) async fn ended(&mut self) {
+        while !matches!(self.next_message().await, LineMessage::Ended | LineMessage::Silent) {}
+    }
+
+    /// Whether the peer has put the call on hold.
+    pub(in crate::server::transport::telephony) fn is_on_hold(&self) -> bool {
+        lock(&self.media).is_on_hold()
+    }
+
+    /// What the peer does next. A call that begins on hold says so first. Cancel safe.
     pub(super) async fn next_message(&mut self) -> LineMessage {
         loop {
+            let is_held = self.is_on_hold();
+            if std::mem::replace(&mut self.said_held, is_held) != is_held {
+                return LineMessage::Held(is_held);
+            }
             match self.receiver.pop() {
                 Some(LineEvent::Key(key)) => return LineMessage::Key(key),
                 Some(LineEvent::Sound(samples)) => return LineMessage::Sound(samples),
@@ -412,9 +434,7 @@ impl MediaSource {
                 biased;
                 () = self.dialog.ended() => return LineMessage::Ended,
                 control = self.control.recv() => match control {
-                    Some(CallControl::Offer(offer)) => if self.changed(offer.as_deref()) {
-                        return LineMessage::Held;
-                    },
+                    Some(CallControl::Offer(offer)) => self.changed(offer.as_deref()),
                     Some(CallControl::Key(key)) => return LineMessage::Key(key),
                     Some(CallControl::Connected(_) | CallControl::Ringing) => {}
                     None => return LineMessage::Ended,
@@ -435,8 +455,7 @@ impl MediaSource {
                 () = sleep_until(report_at) => self.report(false),
                 () = sleep_until(due.unwrap_or(gone_at)), if due.is_some() => self.receiver.expire(Instant::now()),
                 () = sleep_until(gone_at) => {
-                    let is_on_hold = lock(&self.media).is_on_hold();
-                    if !is_on_hold {
+                    if !self.is_on_hold() {
                         return LineMessage::Silent;
                     }
                     self.last_packet = Instant::now();
@@ -486,8 +505,8 @@ impl MediaSource {
         self.reports.send(sent, (&self.socket, remote), is_last);
     }
 
-    /// The peer wants to change the call. Gives whether that puts it on hold.
-    fn changed(&mut self, offer: Option<&[u8]>) -> bool {
+    /// The peer wants to change the call.
+    fn changed(&mut self, offer: Option<&[u8]>) {
         let mut media = lock(&self.media);
         let was_on_hold = media.is_on_hold();
         let before = media.agreed.srtp.clone();
@@ -504,7 +523,6 @@ impl MediaSource {
             self.last_packet = Instant::now();
             self.receiver.forget_stream();
         }
-        is_on_hold && !was_on_hold
     }
 }
 

@@ -115,7 +115,12 @@ impl Sip {
             trunks.push(trunk_of(name, trunk)?);
             settings::owner(keys, &trunk.key)
                 .map_err(|reason| io::Error::other(format!("sip.trunks.{name}.key: {reason}")))?;
-            settings.push(TrunkSettings { key: trunk.key.clone(), route: trunk.route.clone(), srtp: trunk.srtp });
+            settings.push(TrunkSettings {
+                key: trunk.key.clone(),
+                route: trunk.route.clone(),
+                srtp: trunk.srtp,
+                refer_replaces: trunk.refer_replaces,
+            });
         }
         if trunks.is_empty() {
             tracing::warn!("sip.trunks is empty: no caller is accepted by SIP");

@@ -24,6 +24,8 @@ pub(super) struct TrunkSettings {
     pub(super) route: String,
     /// Whether its calls are encrypted.
     pub(super) srtp: SrtpUse,
+    /// Whether it is asked to connect two of its calls itself.
+    pub(super) refer_replaces: bool,
 }
 
 /// How a call by this transport is protected, with our key. Keys travel by TLS only: without it, there is no SRTP.

@@ -3,7 +3,7 @@
 //! A call makes one [`CallTransfers`] and gives what it makes to the tools of the model and to the list of calls.
 //! [`super::answered`] takes the warm ones from [`TransferRequests`]. One transfer of a call is under way at a time.
 
-use super::dialogs::{DialogHandle, Referrer};
+use super::dialogs::{DialogHandle, ReferTarget, Referrer};
 use crate::config::TransferTargets;
 use crate::server::edge::client::Client;
 use crate::server::transport::transfers::{MAX_SUMMARY_BYTES, Transfer, TransferError};
@@ -113,7 +113,7 @@ impl Transfer for AllowedTransfer {
             Ok(underway) => underway,
             Err(error) => return ready(Err(error)).boxed(),
         };
-        let referred = self.access.referrer.refer(target);
+        let referred = self.access.referrer.refer(ReferTarget::Uri(target));
         async move {
             let _underway = underway;
             referred.await

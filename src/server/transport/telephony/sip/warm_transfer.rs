@@ -19,10 +19,16 @@ use crate::server::transport::telephony::link;
 use crate::server::transport::telephony::reply_progress::ReplySound;
 use crate::server::transport::transfers::{NotConnected, TransferError};
 use antiphon_protocol::{Patch, ServerVadUpdate, SessionUpdate, TurnDetectionUpdate};
+use antiphon_sip::TrunkId;
 use std::future::pending;
 use std::sync::Arc;
+use std::time::Duration;
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
+use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
+
+/// A target that has not heard the summary by then is given up: it may have put the call on hold.
+const READY_WITHIN: Duration = Duration::from_secs(240);
 
 /// Makes the warm transfers of one call.
 pub(super) struct WarmTransfers<'a> {
@@ -48,6 +54,8 @@ pub(super) struct TargetCall {
     pub(super) source: Box<MediaSource>,
     pub(super) sink: Box<MediaSink>,
     pub(super) keys: KeySender,
+    /// The trunk that made it.
+    pub(super) trunk: TrunkId,
     /// Its place among the calls out.
     pub(super) place: OwnedSemaphorePermit,
 }
@@ -96,7 +104,7 @@ impl WarmTransfers<'_> {
         let plan = AnswerPlan { on_voicemail, handed_over: Some(handed_over.clone()), ..dialed.plan() };
         let answered = dialed.answered().await;
         let answered = answered.map_err(|state| TransferError::NotConnected(not_connected(state)))?;
-        let AnsweredDial { dialog, entry, keys, place, .. } = answered;
+        let AnsweredDial { dialog, entry, keys, origin, place, .. } = answered;
         let (keys, key_events) = keys;
         let Ok((source, sink, start)) = dialog.open(&entry, key_events) else {
             entry.call().conclude("no codec");
@@ -111,6 +119,10 @@ impl WarmTransfers<'_> {
             over = conversation::converse(
                 self.transport, &entry, Box::new(SipLeg), &start, beginning, &mut link,
             ) => Some(over),
+            () = sleep(READY_WITHIN) => {
+                entry.call().conclude("not ready in time");
+                return Err(TransferError::NotConnected(NotConnected::Failed));
+            }
         };
         if let Some(over) = over {
             entry.call().conclude(over.outcome());
@@ -127,7 +139,7 @@ impl WarmTransfers<'_> {
         let Some((source, sink)) = link::into_media(link) else {
             return Err(TransferError::NotConnected(NotConnected::Failed));
         };
-        Ok(TargetCall { entry, source, sink, keys, place })
+        Ok(TargetCall { entry, source, sink, keys, trunk: origin.trunk, place })
     }
 }
 
