@@ -41,6 +41,11 @@ async fn hub(heard: &[&str], llm: &FakeLlm, config: Config) -> Hub {
     Hub::start(engines(FakeStt::hears(heard.iter().copied()), llm.clone(), FakeTts::default()), config).await
 }
 
+/// Runs calls at once. They are boxed one by one: those of all providers by value do not fit the stack of a test.
+async fn all(calls: impl Iterator<Item = impl Future<Output = ()>>) {
+    futures_util::future::join_all(calls.map(Box::pin)).await;
+}
+
 fn long() -> String {
     // Each word takes 250 ms.
     "long ".repeat(60)
@@ -48,7 +53,7 @@ fn long() -> String {
 
 #[tokio::test(start_paused = true)]
 async fn every_provider_carries_a_turn_and_says_what_was_heard() {
-    let calls = Provider::ALL.map(|provider| async move {
+    let calls = Provider::ALL.into_iter().map(|provider| async move {
         let llm = FakeLlm::says(["Ten past ten."]);
         let hub = hub(&["what time is it"], &llm, open_config()).await;
         let mut phone = Phone::call(hub.address, provider, "", NUMBER).await;
@@ -71,12 +76,12 @@ async fn every_provider_carries_a_turn_and_says_what_was_heard() {
         hub.until("antiphon_sessions_active ", 0.0).await;
         hub.stop().await;
     });
-    futures_util::future::join_all(calls).await;
+    all(calls).await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn audio_and_keys_ahead_of_the_start_are_dropped_and_the_call_goes_on() {
-    let calls = Provider::ALL.map(|provider| async move {
+    let calls = Provider::ALL.into_iter().map(|provider| async move {
         let hub = hub(&["hello"], &FakeLlm::says(["Hi."]), open_config()).await;
         let mut phone = Phone::connect(hub.address, provider, "", &[]).await.expect("the upgrade is accepted");
         for _ in 0..30 {
@@ -92,7 +97,7 @@ async fn audio_and_keys_ahead_of_the_start_are_dropped_and_the_call_goes_on() {
         assert_eq!(hub.metric("antiphon_turns_total"), 1.0, "{provider:?}: what came ahead is no turn");
         hub.stop().await;
     });
-    futures_util::future::join_all(calls).await;
+    all(calls).await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -120,7 +125,7 @@ async fn a_caller_hears_a_filler_while_the_model_is_late_and_then_the_answer() {
 
 #[tokio::test(start_paused = true)]
 async fn a_barge_in_clears_the_peer_and_the_history_ends_at_what_was_heard() {
-    let calls = Provider::ALL.map(|provider| async move {
+    let calls = Provider::ALL.into_iter().map(|provider| async move {
         let answer = long();
         let llm = FakeLlm::default();
         for text in [answer.as_str(), "Fine."] {
@@ -150,12 +155,12 @@ async fn a_barge_in_clears_the_peer_and_the_history_ends_at_what_was_heard() {
         assert_eq!(history.matches("long").count(), n_words, "{provider:?}");
         hub.stop().await;
     });
-    futures_util::future::join_all(calls).await;
+    all(calls).await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn keys_stop_the_reply_and_are_a_message_of_the_user() {
-    let calls = Provider::ALL.map(|provider| async move {
+    let calls = Provider::ALL.into_iter().map(|provider| async move {
         let answer = long();
         let llm = FakeLlm::default();
         for text in [answer.as_str(), "Thank you.", "And again."] {
@@ -184,7 +189,7 @@ async fn keys_stop_the_reply_and_are_a_message_of_the_user() {
         assert!(history.contains(": 7)"), "{provider:?} {history}");
         hub.stop().await;
     });
-    futures_util::future::join_all(calls).await;
+    all(calls).await;
 }
 
 /// A client that has joined the only call of this hub.
@@ -204,7 +209,7 @@ async fn get_text(hub: &Hub, path: &str) -> String {
 
 #[tokio::test(start_paused = true)]
 async fn keys_are_events_for_clients_that_have_joined_the_call() {
-    let calls = Provider::ALL.map(|provider| async move {
+    let calls = Provider::ALL.into_iter().map(|provider| async move {
         let hub = hub(&[], &FakeLlm::says(["Thank you."]), open_config()).await;
         let mut phone = Phone::call(hub.address, provider, "", NUMBER).await;
         phone.silence(200).await;
@@ -234,7 +239,7 @@ async fn keys_are_events_for_clients_that_have_joined_the_call() {
         }
         hub.stop().await;
     });
-    futures_util::future::join_all(calls).await;
+    all(calls).await;
 }
 
 #[tokio::test(start_paused = true)]
