@@ -84,7 +84,7 @@ test('a spoken question is heard by the server, and its answer is played', async
   await come(page, 'conversation.item.input_audio_transcription.completed');
   await shown(page, 'conversation.item.input_audio_transcription.completed', /time/i);
   const state = () => page.innerText('#talk-state');
-  await poll(async () => /played: [\d.]+ (s|min) so far/.test(await state()), state);
+  await poll(async () => /played: [\d.]+ (ms|s|min) so far/.test(await state()), state);
   await come(page, 'response.done');
   await eventually(() => page.getAttribute('#talk', 'aria-pressed'), (pressed) => assert.equal(pressed, 'true'));
   assert.deepEqual(await axe(page), []);

@@ -4,6 +4,7 @@ use super::*;
 use crate::testing::onnx;
 use futures_util::StreamExt;
 use futures_util::future::join_all;
+use realfft::RealFftPlanner;
 use realfft::num_complex::Complex32;
 
 const MODEL: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../models/hibari");
@@ -74,15 +75,41 @@ fn spectra_sound_as_the_package_makes_them_sound() {
     assert!(difference < loudest * 1e-5, "{difference} of {loudest}");
 }
 
+/// How far the magnitudes of two sounds are apart, in Hann windows of 50 ms: the sum of the differences, as a share of the
+/// second sound's sum. Phases do not count.
+fn spectral_difference(made: &[f32], expected: &[f32]) -> f32 {
+    const WINDOW: usize = 1_200;
+    assert_eq!(made.len(), expected.len());
+    let transform = RealFftPlanner::<f32>::new().plan_fft_forward(WINDOW);
+    let hann = |at: usize| 0.5 - 0.5 * (std::f32::consts::TAU * at as f32 / WINDOW as f32).cos();
+    let magnitudes = |sound: &[f32]| -> Vec<f32> {
+        let mut window: Vec<f32> = sound.iter().enumerate().map(|(at, sample)| sample * hann(at)).collect();
+        let mut spectrum = transform.make_output_vec();
+        transform.process(&mut window, &mut spectrum).expect("the lengths are the transform's");
+        spectrum.iter().map(|bin| bin.norm()).collect()
+    };
+    let mut apart = 0.0;
+    let mut all = 0.0;
+    for at in (0..made.len() - WINDOW).step_by(WINDOW / 2) {
+        let made = magnitudes(&made[at..at + WINDOW]);
+        let expected = magnitudes(&expected[at..at + WINDOW]);
+        apart += made.iter().zip(&expected).map(|(a, b)| (a - b).abs()).sum::<f32>();
+        all += expected.iter().sum::<f32>();
+    }
+    apart / all
+}
+
+/// The graph has weights of 8 bits, which processors multiply with different rounding: phases of the harmonics differ, and
+/// by that the samples. On a processor with AVX2 alone they are the package's within a step of 16 bits; with AVX-512 VNNI
+/// the magnitudes are 0.11 apart. A shift of 12 ms makes that 0.52, a tenth less sound 0.15.
 #[test]
 fn a_sentence_sounds_as_the_package_speaks_it() {
     let mut engine = open(Numbers(1));
     let runs = engine.read(&request("Hello there.")).expect("phonemes");
     assert_eq!(runs.len(), 1);
     let made = engine.speak(&runs[0].ids, 1.0, &CancellationToken::new()).expect("sound");
-    let difference = difference(&made, &samples("speech.f32"));
-    // A step of 16 bits is 3e-5.
-    assert!(difference < 3e-5, "{difference}");
+    let difference = spectral_difference(&made, &samples("speech.f32"));
+    assert!(difference < 0.14, "{difference}");
 }
 
 #[test]
