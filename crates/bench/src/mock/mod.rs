@@ -216,3 +216,23 @@ async fn wait(time: Duration) {
         sleep(time).await;
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::conversation::story::Storyteller;
+
+    #[tokio::test]
+    async fn another_model_answers_by_what_the_conversation_keeps() {
+        let kept = "The old ferry leaves the harbour every morning before seven. Its captain carries";
+        let request = json!({"messages": [
+            {"role": "system", "content": "You tell a story."},
+            {"role": "user", "content": "Go on."},
+            {"role": "assistant", "content": kept},
+            {"role": "assistant", "content": null, "tool_calls": []},
+            {"role": "user", "content": "And then?"},
+        ]});
+        let words = words_of(&Storyteller::new(), &request).await.expect("it answers");
+        assert!(words.starts_with("letters, fresh bread"), "{words}");
+    }
+}

@@ -1,4 +1,4 @@
-//! Voices told apart by their loudness alone: what sounds where no speaker model is named.
+//! Voices told apart by their loudness alone: what a locked session goes by where no speaker model is named.
 //!
 //! A person at the microphone is louder there than a television or a colleague across the room. All voices resemble each
 //! other, and the level decides. It needs no file and takes no time; another voice at the user's distance is the user's.
@@ -13,10 +13,10 @@ use std::sync::Arc;
 /// three times 10.
 const FAR_DB: f32 = 8.0;
 
-/// The shortest sound with a level of its own, 350 ms: a short word. Within one the level of windows differs by 10 dB.
+/// The shortest sound whose level is compared, 350 ms: a short word. The levels of its windows differ by 10 dB.
 const LEAST: Samples = Samples(5_600);
 
-/// What levels are compared of, 3 s.
+/// The latest sound whose level is compared, 3 s.
 const SPAN: Samples = Samples(48_000);
 
 /// See the module.
