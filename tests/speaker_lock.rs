@@ -135,7 +135,7 @@ async fn a_speaker_who_says_one_short_word_is_the_user() {
     assert_eq!(talk.next_of(&[IGNORED, TRANSCRIBED]).await["transcript"], "what is next");
 }
 
-/// Without a speaker model the level decides: 8 dB below the user's is another's.
+/// Without a speaker model the level decides: 7 dB below the user's is another's.
 #[tokio::test(start_paused = true)]
 async fn another_speaker_is_known_by_the_level_where_there_is_no_model() {
     let mut talk = Conversation::enrolled(Loudness).await;

@@ -266,10 +266,9 @@ impl Words {
             return if transcript.trim().is_empty() { Self::None } else { Self::Backchannel };
         }
         let rest = without_backchannels(&words);
-        let is_question = is_final && text.contains('?') && !words.iter().any(|word| word == "really");
         let is_claim = || rest.iter().any(|word| CLAIMS.contains(&word.as_str()));
         match rest {
-            [] if is_question || (reply_is_question && !words.iter().all(|word| is_laugh(word))) => Self::Interruption,
+            [] if reply_is_question && !words.iter().all(|word| is_laugh(word)) => Self::Interruption,
             [] => Self::Backchannel,
             _ if is_final || is_claim() => Self::Interruption,
             _ => Self::Open,
@@ -356,6 +355,8 @@ mod tests {
             Words::Backchannel,
             &["uh-huh", "Uh huh.", "mm-hmm", "Yeah, yeah.", "I see.", "Oh, okay, right.", "Oh really?"],
         );
+        // Recognizers guess the mark behind a single word.
+        check(Words::Backchannel, &["Right?", "Okay?"]);
         check(
             Words::Backchannel,
             &["ha ha ha", "Hahaha", "[laughter]", "(laughs) Right.", "*laughs*", "That's right."],
@@ -369,10 +370,7 @@ mod tests {
             Words::Interruption,
             &["stop", "No, wait.", "Yeah, but why?", "Okay, thank you.", "Tell me another one."],
         );
-        check(
-            Words::Interruption,
-            &["Right?", "I see a fox.", "he said", "Nein, warte.", "Para, por favor.", "Attends."],
-        );
+        check(Words::Interruption, &["I see a fox.", "he said", "Nein, warte.", "Para, por favor.", "Attends."]);
         check(Words::None, &["", "  "]);
     }
 

@@ -1,12 +1,11 @@
 //! The alphabet of Kokoro and hibari: espeak-ng's phonemes as these models were taught them, and their tokens. Pure; the two
 //! families call it.
 //!
-//! Kokoro-82M was trained on the phonemes of `misaki`, which knows English words from dictionaries and asks espeak-ng for
-//! the rest and for most other languages. Here espeak-ng is asked for all, and its answer is put into misaki's letters by
-//! the rules misaki itself has for espeak-ng (its `espeak.py`, 0.9.4, for models of version 1): diphthongs and affricates
-//! are one letter each, English has neither nasal vowels nor long ones in its American kind, a flap is `T`. One rule stands
-//! earlier than there, where it would never match: the British `eə`. Words that misaki's dictionaries read otherwise
-//! than espeak-ng does sound as espeak-ng reads them.
+//! Kokoro-82M was trained on the phonemes of `misaki`, which knows English words from dictionaries (`misaki`, the module) and
+//! asks espeak-ng for the rest and for most other languages. Its answer is put into misaki's letters by the rules misaki
+//! itself has for espeak-ng (its `espeak.py`, 0.9.4, for models of version 1): diphthongs and affricates are one letter
+//! each, English has neither nasal vowels nor long ones in its American kind, a flap is `T`. One rule stands earlier than
+//! there, where it would never match: the British `eə`.
 
 use super::phonemes::{Clause, Mark, TIE};
 

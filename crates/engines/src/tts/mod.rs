@@ -5,7 +5,7 @@
 //! speak several chunks; [`local`] drives the one, [`batched`] the other. A neural family implements both, and
 //! `neural::serve` takes the one that its model and the configuration allow. A remote engine implements the port directly.
 
-#[cfg(any(feature = "hibari", feature = "kokoro"))]
+#[cfg(feature = "misaki")]
 mod alphabet;
 #[cfg(feature = "neural")]
 pub mod batched;
@@ -26,6 +26,8 @@ pub mod kokoro;
 mod level;
 #[cfg(any(feature = "flite", feature = "neural"))]
 pub mod local;
+#[cfg(feature = "misaki")]
+mod misaki;
 #[cfg(feature = "moshi")]
 pub mod moshi;
 #[cfg(feature = "neural")]

@@ -1,7 +1,7 @@
 //! The `hibari` engine: a small English voice by ONNX Runtime on the processor, at 24 kHz.
 //!
 //! hibari (hibari-tts 0.2.1, Apache-2.0) was distilled from Kokoro-82M's voice `af_heart` and reads the same alphabet. It brings
-//! its own way from text to phonemes ([`reader`]); its graph gives spectra, which [`synthesis`] makes sound of. A sentence is one
+//! its own way from text to phonemes ([`misaki`]); its graph gives spectra, which [`synthesis`] makes sound of. A sentence is one
 //! run on one thread, of about a hundredth of its sound's length; so one replica serves all listeners, a sentence of each in turn,
 //! ordered by what each has left to hear. A cancel ends the run at its next operator.
 //!
@@ -9,22 +9,17 @@
 
 mod files;
 mod functions;
-mod lexicon;
-mod reader;
 mod synthesis;
-mod tagger;
-mod tokens;
-mod unknown;
 
 use super::TtsConfig;
 use super::alphabet::{MAX_TOKENS, PAD};
+use super::misaki::{self, Dictionaries, Reader};
 use super::neural::{self, Failure, Family, Item, ModelRun};
-use super::phonemes::{Border, Mark, pieces};
+use super::phonemes::{Border, pieces};
 use antiphon_engine_api::tts::{SpeechRequest, Tts, TtsError, Voice};
 use antiphon_inference::onnx::{Kind, Model, ModelOptions, OnnxConfig, OnnxError, Outputs, Port, Provider, Runtime};
 use antiphon_inference::onnx::{Signature, Tensor};
 use antiphon_types::{RunsOn, SampleRate};
-use reader::{Knowledge, Reader};
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::path::Path;
@@ -59,8 +54,6 @@ static SIGNATURE: Signature = Signature {
 /// Ids in one run, without the pads. The package cuts there too; it is some 25 s of speech.
 const LONGEST: usize = 400;
 const _: () = assert!(LONGEST <= MAX_TOKENS);
-/// Marks that may follow the end of a sentence.
-const CLOSING: &str = "\"”’)]'";
 
 /// Starts the port: one replica unless `tts.replicas` asks for more. `config.model` is the folder of hibari's files or
 /// the `.onnx` file in it. Blocks for some 300 ms.
@@ -85,14 +78,14 @@ pub fn start(config: &TtsConfig, onnx: &OnnxConfig) -> Result<Arc<dyn Tts>, TtsE
 
 /// What all replicas have in common.
 struct HibariData {
-    knowledge: Arc<Knowledge>,
+    dictionaries: Arc<Dictionaries>,
     vocabulary: HashMap<char, i64>,
 }
 
 impl HibariData {
     fn open(folder: &Path) -> Result<Self, TtsError> {
-        let vocabulary = files::json(folder, files::VOCABULARY)?;
-        Ok(Self { knowledge: Arc::new(Knowledge::open(folder)?), vocabulary })
+        let vocabulary = misaki::json(folder, files::VOCABULARY)?;
+        Ok(Self { dictionaries: Arc::new(Dictionaries::open(folder)?), vocabulary })
     }
 }
 
@@ -116,7 +109,7 @@ impl Hibari {
         // A graph of 8 MB gains nothing on a GPU, and little on several cores.
         let options = ModelOptions { signature: Some(&SIGNATURE), intra_threads: Some(1), on_cpu: true };
         let model = runtime.load(path, &options).map_err(neural::not_loaded)?;
-        let reader = Reader::open(folder_of(path), &runtime, shared.knowledge.clone())?;
+        let reader = Reader::open(folder_of(path), &runtime, shared.dictionaries.clone())?;
         let sound = RefCell::new(SoundMaker { synthesizer: Synthesizer::new(), noise });
         Ok(Self { model, voices: vec![voice_of(path)], shared, reader, sound })
     }
@@ -191,15 +184,8 @@ impl Family for Hibari {
 
     fn read(&mut self, request: &SpeechRequest) -> Result<Vec<ModelRun>, TtsError> {
         let mut runs = Vec::new();
-        for sentence in sentences(&request.text).filter(|text| text.chars().any(char::is_alphanumeric)) {
-            let phonemes = self.reader.phonemes(sentence);
-            let phonemes = phonemes
-                .map_err(|error| TtsError::Engine { message: error.to_string(), source: Some(Box::new(error)) })?;
-            let pause = neural::pause_after(last_mark(sentence));
-            // Marks alone are no speech.
-            if phonemes.chars().any(char::is_alphabetic) {
-                runs.extend(self.runs(&self.ids(&phonemes), pause));
-            }
+        for sentence in self.reader.sentences(&request.text)? {
+            runs.extend(self.runs(&self.ids(&sentence.phonemes), neural::pause_after(sentence.mark)));
         }
         Ok(runs)
     }
@@ -240,60 +226,6 @@ fn voice_of(path: &Path) -> Voice {
 
 fn folder_of(path: &Path) -> &Path {
     path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
-}
-
-/// The sentences of a text, each one run. A session's text comes a sentence at a time; other texts may have several.
-fn sentences(text: &str) -> impl Iterator<Item = &str> {
-    let mut rest = text.trim();
-    std::iter::from_fn(move || {
-        if rest.is_empty() {
-            return None;
-        }
-        let end = sentence_end(rest);
-        let (sentence, behind) = rest.split_at(end);
-        rest = behind.trim_start();
-        Some(sentence.trim_end())
-    })
-}
-
-/// Where the first sentence of a text ends: behind its mark and what closes it, before a blank and anything but a small letter; or
-/// at an end of a line. An initial's dot ("J. K. Rowling") ends none.
-fn sentence_end(text: &str) -> usize {
-    let mut word_start = 0;
-    for (at, c) in text.char_indices() {
-        if c == '\n' {
-            return at;
-        }
-        if c.is_whitespace() {
-            word_start = at + c.len_utf8();
-        }
-        if !".!?…".contains(c) {
-            continue;
-        }
-        let behind = text[at + c.len_utf8()..].trim_start_matches(|c| CLOSING.contains(c));
-        let next = behind.trim_start();
-        let is_initial = c == '.'
-            && text[word_start..at].chars().eq(text[word_start..at].chars().take(1).filter(|c| c.is_uppercase()));
-        if next.len() < behind.len() && !next.starts_with(char::is_lowercase) && !is_initial {
-            return text.len() - behind.len();
-        }
-    }
-    text.len()
-}
-
-/// The mark that a sentence ends with.
-fn last_mark(sentence: &str) -> Option<Mark> {
-    match sentence.trim_end_matches(|c| CLOSING.contains(c)).chars().next_back()? {
-        '.' => Some(Mark::Period),
-        '!' => Some(Mark::Exclamation),
-        '?' => Some(Mark::Question),
-        '…' => Some(Mark::Ellipsis),
-        ',' => Some(Mark::Comma),
-        ';' => Some(Mark::Semicolon),
-        ':' => Some(Mark::Colon),
-        '—' | '–' => Some(Mark::Dash),
-        _ => None,
-    }
 }
 
 #[cfg(test)]

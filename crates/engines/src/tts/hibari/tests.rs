@@ -187,9 +187,9 @@ fn a_missing_or_damaged_file_is_named_with_what_brings_it() {
         let path = entry.expect("listed").path();
         std::fs::copy(&path, folder.path().join(path.file_name().expect("a file"))).expect("copied");
     }
-    std::fs::write(folder.path().join(files::GOLD), b"no gzip").expect("written");
+    std::fs::write(folder.path().join(misaki::GOLD), b"no gzip").expect("written");
     assert!(said().contains("lexicon_us_gold.json.gz: it is damaged"), "{}", said());
-    std::fs::remove_file(folder.path().join(files::UNKNOWN)).expect("removed");
-    std::fs::copy(format!("{MODEL}/{}", files::GOLD), folder.path().join(files::GOLD)).expect("copied");
+    std::fs::remove_file(folder.path().join(misaki::UNKNOWN)).expect("removed");
+    std::fs::copy(format!("{MODEL}/{}", misaki::GOLD), folder.path().join(misaki::GOLD)).expect("copied");
     assert!(said().contains("oov.onnx"), "{}", said());
 }

@@ -1,8 +1,9 @@
 //! The `kokoro` engine: Kokoro-82M by ONNX Runtime, at 24 kHz, with voices that can be mixed.
 //!
 //! [`KokoroTts`] stands in front of the replicas. Both published exports are supported: the one whose ids are called
-//! `input_ids`, and the one where they are `tokens`. Text becomes phonemes by espeak-ng, in the model's own letters (see
-//! [`alphabet`]); at most 510 tokens are one run, more are cut at punctuation or between words. Sound comes when the run is
+//! `input_ids`, and the one where they are `tokens`. American text becomes phonemes by the dictionaries that
+//! the model was trained with ([`misaki`]), where they lie beside it; other text by espeak-ng, in the model's own letters
+//! ([`alphabet`]). At most 510 tokens are one run, more are cut at punctuation or between words. Sound comes when the run is
 //! done, in pieces, so that on slow machines a listener who waits gets shorter runs ([`pace`]); a cancel ends the run at its
 //! next operator. The published graphs take one text at a time, so they are run as replicas; one that takes several (with an
 //! input `input_lengths` and an output `lengths`) is run in batches where the configuration allows it.
@@ -20,8 +21,9 @@ mod packs;
 
 use super::TtsConfig;
 use super::alphabet::{self, MAX_TOKENS, PAD, Rules};
+use super::misaki::{self, Dictionaries, Reader};
 use super::neural::{self, Failure, Family, Item, ModelRun};
-use super::phonemes::{Phonemizer, first_piece};
+use super::phonemes::{Mark, Phonemizer, first_piece};
 use antiphon_engine_api::tts::{Repeats, SpeechRequest, Tts, TtsError, Voice};
 use antiphon_inference::onnx::{Kind, Model, ModelOptions, OnnxConfig, Port, Provider, Runtime, Signature, Tensor};
 use antiphon_types::{Pcm, SampleRate, Samples};
@@ -31,7 +33,7 @@ use pace::{MIN_TOKENS, Pace, Plan};
 use packs::{Packs, STYLE};
 use std::cell::Cell;
 use std::collections::HashMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
@@ -70,6 +72,9 @@ static BY_TOKENS: Signature = Signature {
 /// The voice that speaks where none is chosen, if it is there: the best of v1.0 by its own list of voices.
 const FAVOURITE: &str = "af_heart";
 
+/// The folder of hibari, beside the model's, which has the dictionaries.
+const DICTIONARIES: &str = "hibari";
+
 /// Languages by a voice's first letter: BCP-47, espeak-ng's tag, whose rules.
 const LANGUAGES: [(char, &str, &str, Rules); 7] = [
     ('a', "en-US", "en-us", Rules::American),
@@ -105,7 +110,16 @@ impl KokoroTts {
         }
         let shared = packs.clone();
         let voice = config.chosen_voice().map(str::to_owned);
-        let make = move |onnx: &OnnxConfig| Kokoro::open(&path, voice.as_deref(), onnx, shared.clone());
+        let american = American::beside(&path)?;
+        if american.is_none() {
+            tracing::info!(
+                "Kokoro reads American English by espeak-ng: the dictionaries that it was trained with come with hibari \
+                 (`make hibari`, or `antiphon models import` of the package hibari-tts)"
+            );
+        }
+        let american = american.map(Arc::new);
+        let make =
+            move |onnx: &OnnxConfig| Kokoro::open(&path, voice.as_deref(), onnx, shared.clone(), american.as_deref());
         let tts = neural::serve("kokoro", config, onnx, make)?;
         Ok(Self { tts, packs })
     }
@@ -203,6 +217,32 @@ fn language(name: &str) -> (&'static str, &'static str, Rules) {
     (row.1, row.2, row.3)
 }
 
+/// What reads American English, for all replicas.
+struct American {
+    folder: PathBuf,
+    dictionaries: Arc<Dictionaries>,
+}
+
+impl American {
+    /// Reads the dictionaries in the model's folder or in [`DICTIONARIES`] beside that; `None`: there are none. Blocks for
+    /// some 200 ms.
+    ///
+    /// # Errors
+    /// [`TtsError::Unavailable`] names a damaged file.
+    fn beside(model: &Path) -> Result<Option<Self>, TtsError> {
+        let unavailable = |error| TtsError::Unavailable(format!("{}: {error}", model.display()));
+        let model = std::path::absolute(model).map_err(unavailable)?;
+        let mut folders = model.ancestors().skip(1);
+        let own = folders.next().map(Path::to_owned);
+        let beside = folders.next().map(|folder| folder.join(DICTIONARIES));
+        let Some(folder) = own.into_iter().chain(beside).find(|folder| misaki::are_in(folder)) else {
+            return Ok(None);
+        };
+        let dictionaries = Arc::new(Dictionaries::open(&folder)?);
+        Ok(Some(Self { folder, dictionaries }))
+    }
+}
+
 /// One replica.
 struct Kokoro {
     model: Model,
@@ -210,6 +250,8 @@ struct Kokoro {
     ids: &'static str,
     packs: Arc<Packs>,
     voices: Vec<Voice>,
+    /// `None`: espeak-ng reads American English, too.
+    american: Option<Reader>,
     /// By espeak-ng's tag, made when first needed.
     phonemizers: HashMap<&'static str, Phonemizer>,
     /// Letters that have no token, and how often each was left out.
@@ -219,7 +261,13 @@ struct Kokoro {
 }
 
 impl Kokoro {
-    fn open(path: &Path, voice: Option<&str>, onnx: &OnnxConfig, packs: Arc<Packs>) -> Result<Self, TtsError> {
+    fn open(
+        path: &Path,
+        voice: Option<&str>,
+        onnx: &OnnxConfig,
+        packs: Arc<Packs>,
+        american: Option<&American>,
+    ) -> Result<Self, TtsError> {
         let runtime = Runtime::open(onnx).map_err(neural::not_loaded)?;
         let model = runtime.load(path, &ModelOptions::default()).map_err(neural::not_loaded)?;
         let (ids, signature) = match model.input("tokens") {
@@ -228,12 +276,17 @@ impl Kokoro {
         };
         model.check(signature).map_err(neural::not_loaded)?;
         let voices = voices(&packs, voice);
+        let american = american
+            .map(|american| Reader::open(&american.folder, &runtime, american.dictionaries.clone()))
+            .transpose()?;
         let phonemizers = HashMap::new();
         let missing = HashMap::new();
-        let mut made = Self { model, ids, packs, voices, phonemizers, missing, pace: Cell::new(None) };
+        let mut made = Self { model, ids, packs, voices, american, phonemizers, missing, pace: Cell::new(None) };
         // That espeak-ng is missing is to be known now.
-        let (_, tag, _) = language(&made.mix("")?[0].0);
-        made.phonemizer(tag)?;
+        let (_, tag, rules) = language(&made.mix("")?[0].0);
+        if made.american.is_none() || rules != Rules::American {
+            made.phonemizer(tag)?;
+        }
         Ok(made)
     }
 
@@ -253,6 +306,17 @@ impl Kokoro {
             self.phonemizers.insert(tag, Phonemizer::open(tag, true)?);
         }
         Ok(&self.phonemizers[tag])
+    }
+
+    /// A text in Kokoro's letters, and the mark behind it.
+    fn written(&mut self, text: &str, tag: &'static str, rules: Rules) -> Result<(String, Option<Mark>), TtsError> {
+        if let Some(reader) = self.american.as_ref().filter(|_| rules == Rules::American) {
+            let sentences = reader.sentences(text)?;
+            let phonemes: Vec<&str> = sentences.iter().map(|sentence| sentence.phonemes.as_str()).collect();
+            return Ok((phonemes.join(" "), sentences.last().and_then(|sentence| sentence.mark)));
+        }
+        let clauses = self.phonemizer(tag)?.clauses(text)?;
+        Ok((alphabet::written(rules, &clauses), clauses.last().and_then(|clause| clause.mark)))
     }
 
     /// The tokens of a text in Kokoro's letters.
@@ -288,9 +352,9 @@ impl Family for Kokoro {
     fn read(&mut self, request: &SpeechRequest) -> Result<Vec<ModelRun>, TtsError> {
         let mix = self.mix(&request.voice)?;
         let (_, tag, rules) = language(&mix[0].0);
-        let clauses = self.phonemizer(tag)?.clauses(&request.text)?;
-        let tokens = self.tokens(&alphabet::written(rules, &clauses));
-        let pause = neural::pause_after(clauses.last().and_then(|clause| clause.mark));
+        let (written, mark) = self.written(&request.text, tag, rules)?;
+        let tokens = self.tokens(&written);
+        let pause = neural::pause_after(mark);
         let plan = request.unplayed.zip(self.pace.get()).map(|(ahead, pace)| pace.plan(ahead));
         Ok(utterances(&tokens, pause, plan))
     }

@@ -17,7 +17,9 @@ fn config(model: &str) -> TtsConfig {
 fn open(config: &TtsConfig) -> Result<Neural<Kokoro>, TtsError> {
     let path = neural::model_file(&config.model, "a Kokoro model")?;
     let packs = speakable(Packs::beside(&path)?, &path)?;
-    Neural::warmed(Kokoro::open(&path, config.chosen_voice(), &onnx(), Arc::new(packs))?, 1, None)
+    let american = American::beside(&path)?;
+    let kokoro = Kokoro::open(&path, config.chosen_voice(), &onnx(), Arc::new(packs), american.as_ref())?;
+    Neural::warmed(kokoro, 1, None)
 }
 
 fn fixture(model: &str) -> Neural<Kokoro> {
@@ -288,4 +290,48 @@ fn what_cannot_serve_is_refused_with_what_would_be_right() {
     let refused = KokoroTts::start(&config, &onnx()).err().expect("refused").to_string();
     assert!(refused.contains("tts.voice = \"af_bob\": there is no voice \"af_bob\""), "{refused}");
     assert!(refused.contains("the voices are af_nicole, af_sky"), "{refused}");
+}
+
+/// A folder of models: the fixture, and hibari's folder beside it, of links.
+fn with_dictionaries() -> (tempfile::TempDir, PathBuf) {
+    let root = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
+    let folder = tempfile::tempdir().expect("a folder");
+    let link = |from: String, name: &str| std::os::unix::fs::symlink(from, folder.path().join(name)).expect("linked");
+    link(format!("{root}/tests/fixtures/voices/kokoro"), "kokoro");
+    std::fs::create_dir(folder.path().join(DICTIONARIES)).expect("made");
+    for file in std::fs::read_dir(format!("{root}/models/hibari")).expect("`make hibari` fetches it") {
+        let path = file.expect("listed").path();
+        let name = path.file_name().expect("a file").to_string_lossy().into_owned();
+        link(path.display().to_string(), &format!("{DICTIONARIES}/{name}"));
+    }
+    let model = folder.path().join("kokoro/model.onnx");
+    (folder, model)
+}
+
+#[test]
+fn american_text_is_read_by_the_dictionaries_that_lie_beside_the_model() {
+    let (_folder, model) = with_dictionaries();
+    let packs = Arc::new(Packs::beside(&model).expect("voices"));
+    let american = American::beside(&model).expect("whole").expect("beside it");
+    let mut kokoro = Kokoro::open(&model, None, &onnx(), packs, Some(&american)).expect("opens");
+    let mut written = |text, tag, rules| kokoro.written(text, tag, rules).expect("phonemes");
+    let american = |phonemes: &str, mark| (phonemes.to_owned(), mark);
+    // espeak-ng does not tell the two apart.
+    let read = written("I have read it. I want to read it!", "en-us", Rules::American);
+    assert_eq!(read, american("ˌI hæv ɹˈɛd ɪt. ˌI wˈɑnt tə ɹˈid ɪt!", Some(Mark::Exclamation)));
+    assert_eq!(written("Hola.", "es", Rules::Other), american("ˈola.", Some(Mark::Period)));
+    assert_eq!(written("...", "en-us", Rules::American), american("", None));
+}
+
+#[test]
+fn damaged_dictionaries_are_named() {
+    let (folder, model) = with_dictionaries();
+    let gold = folder.path().join(DICTIONARIES).join(misaki::GOLD);
+    std::fs::remove_file(&gold).expect("removed");
+    assert!(American::beside(&model).expect("none is no error").is_none());
+    std::fs::write(&gold, b"no gzip").expect("written");
+    let config = TtsConfig { model: model.display().to_string(), ..config("model") };
+    let refused = KokoroTts::start(&config, &onnx()).err().expect("refused").to_string();
+    assert!(refused.contains("lexicon_us_gold.json.gz: it is damaged"), "{refused}");
+    assert!(refused.contains("make hibari"), "{refused}");
 }

@@ -1,15 +1,16 @@
-//! English text to phonemes in Kokoro's alphabet: hibari's own way, without espeak-ng.
+//! English text to phonemes in Kokoro's alphabet, by dictionaries and without espeak-ng.
 //!
 //! Tokens get a part of speech; tokens without a blank between them are looked up in the lexicon together, then in ever smaller
 //! parts; words are read from the last to the first, since "the" and "to" depend on the sound that follows. What the lexicon does
 //! not know goes to the graph for unknown words, and what has letters foreign to that graph to espeak-ng, where it is installed.
-//! The rules are those of misaki 0.9.4, which hibari was trained with; numbers, dates and the like come as words or plain figures
+//! The rules are those of misaki 0.9.4, which the models were trained with; numbers, dates and the like come as words or plain figures
 //! from the hub's normalization. It runs on the engine's thread and knows nothing of sound.
 
 use super::super::alphabet::{self, Rules};
-use super::super::phonemes::Phonemizer;
+use super::super::phonemes::{Mark, Phonemizer};
 use super::files;
 use super::lexicon::{Context, Lexicon, PRIMARY, Word, is_consonant, is_currency, is_vowel, stressed, weight};
+use super::sentences::{last_mark, sentences};
 use super::tagger::{Tagger, TaggerFile};
 use super::tokens::{Tokenizer, is_letter, is_lower, is_upper};
 use super::unknown::UnknownWords;
@@ -42,18 +43,25 @@ const SYMBOLS: [(char, &str); 14] = [
 ];
 
 /// What the readers of all replicas share.
-pub(super) struct Knowledge {
+pub(in crate::tts) struct Dictionaries {
     tokenizer: Tokenizer,
     tagger: Tagger,
     lexicon: Lexicon,
 }
 
 /// See the module.
-pub(super) struct Reader {
-    knowledge: Arc<Knowledge>,
+pub(in crate::tts) struct Reader {
+    dictionaries: Arc<Dictionaries>,
     unknown: UnknownWords,
     /// `None` where espeak-ng is not installed.
     espeak: Option<Phonemizer>,
+}
+
+/// A sentence as it is read.
+pub(in crate::tts) struct Sentence {
+    pub(in crate::tts) phonemes: String,
+    /// The mark that it ends with.
+    pub(in crate::tts) mark: Option<Mark>,
 }
 
 /// A token, or a part of one.
@@ -74,13 +82,13 @@ struct Token {
 /// Tokens without a blank between them.
 type Group = Vec<Token>;
 
-impl Knowledge {
+impl Dictionaries {
     /// Reads the files of a folder. Blocks for some 200 ms.
-    pub(super) fn open(folder: &Path) -> Result<Self, TtsError> {
+    pub(in crate::tts) fn open(folder: &Path) -> Result<Self, TtsError> {
         let tagger: TaggerFile = files::json(folder, files::TAGGER)?;
         let damaged = |why| {
             let path = folder.join(files::TAGGER);
-            TtsError::Unavailable(format!("hibari needs {}: it is damaged: {why}", path.display()))
+            TtsError::Unavailable(format!("{}: it is damaged: {why}; `make hibari` fetches it", path.display()))
         };
         Ok(Self {
             tokenizer: Tokenizer(files::json(folder, files::EXCEPTIONS)?),
@@ -92,13 +100,32 @@ impl Knowledge {
 
 impl Reader {
     /// Loads the graph for unknown words in this folder; opens espeak-ng, if it is there.
-    pub(super) fn open(folder: &Path, runtime: &Runtime, knowledge: Arc<Knowledge>) -> Result<Self, TtsError> {
+    pub(in crate::tts) fn open(
+        folder: &Path,
+        runtime: &Runtime,
+        dictionaries: Arc<Dictionaries>,
+    ) -> Result<Self, TtsError> {
         let unknown = UnknownWords::open(folder, runtime)?;
-        Ok(Self { knowledge, unknown, espeak: Phonemizer::open("en-us", true).ok() })
+        Ok(Self { dictionaries, unknown, espeak: Phonemizer::open("en-us", true).ok() })
+    }
+
+    /// The sentences of a text that have something to say. Blocks as [`Self::phonemes`] does.
+    pub(in crate::tts) fn sentences(&self, text: &str) -> Result<Vec<Sentence>, TtsError> {
+        let mut read = Vec::new();
+        for sentence in sentences(text).filter(|text| text.chars().any(char::is_alphanumeric)) {
+            let phonemes = self.phonemes(sentence);
+            let phonemes = phonemes
+                .map_err(|error| TtsError::Engine { message: error.to_string(), source: Some(Box::new(error)) })?;
+            // Marks alone are no speech.
+            if phonemes.chars().any(char::is_alphabetic) {
+                read.push(Sentence { phonemes, mark: last_mark(sentence) });
+            }
+        }
+        Ok(read)
     }
 
     /// The phonemes of a sentence. Blocks for less than a millisecond, and about one more for each unknown word.
-    pub(super) fn phonemes(&self, text: &str) -> Result<String, OnnxError> {
+    pub(in crate::tts) fn phonemes(&self, text: &str) -> Result<String, OnnxError> {
         let mut groups = grouped(self.tokens(&tidy(text)));
         let mut context = Context::default();
         for group in groups.iter_mut().rev() {
@@ -125,9 +152,9 @@ impl Reader {
     }
 
     fn tokens(&self, text: &str) -> Vec<Token> {
-        let pieces = self.knowledge.tokenizer.pieces(text);
+        let pieces = self.dictionaries.tokenizer.pieces(text);
         let words: Vec<&str> = pieces.iter().map(|piece| piece.text.as_str()).collect();
-        let tags: Vec<String> = self.knowledge.tagger.tags(&words).into_iter().map(str::to_owned).collect();
+        let tags: Vec<String> = self.dictionaries.tagger.tags(&words).into_iter().map(str::to_owned).collect();
         let token = |(piece, tag): (super::tokens::Piece, String)| Token {
             text: piece.text,
             tag,
@@ -145,7 +172,7 @@ impl Reader {
         let text = token.alias.unwrap_or(&token.text).replace(['‘', '’'], "'");
         let text = ComposingNormalizerBorrowed::new_nfkc().normalize(&text);
         let word = Word { text: &text, tag: &token.tag, currency: token.currency.as_deref(), is_head: token.is_head };
-        self.knowledge.lexicon.phonemes(word, context)
+        self.dictionaries.lexicon.phonemes(word, context)
     }
 
     fn read_alone(&self, token: &mut Token, context: Context) -> Result<Context, OnnxError> {
@@ -199,7 +226,7 @@ impl Reader {
         let mut said: Vec<String> = Vec::new();
         for piece in kinds(text) {
             let phonemes = match piece.chars().next() {
-                Some(c) if c.is_ascii_digit() => self.knowledge.lexicon.number(piece, None, false),
+                Some(c) if c.is_ascii_digit() => self.dictionaries.lexicon.number(piece, None, false),
                 Some(c) if is_letter(c) => match self.unknown.phonemes(piece)? {
                     Some(phonemes) => Some(phonemes),
                     None => self.foreign(piece),
