@@ -15,6 +15,7 @@ Examples:
   antiphon-bench conversation --quick             44 turns: a check, not a result
   antiphon-bench conversation --split held --ignore-backchannels
   antiphon-bench conversation --curve             the curve alone, without a hub
+  antiphon-bench conversation --curve --words     and that of semantic_vad with a hub's recognizer
   antiphon-bench conversation --data FOLDER --layout eot-bench
   antiphon-bench conversation --split held --turn-detection semantic_vad --rig rig \
       --whisper models/whisper-base/ggml-base.bin --faster-whisper faster-whisper-base --piper en_US-joe-medium.onnx
@@ -49,6 +50,9 @@ pub struct ConversationArgs {
     /// Only the curve of false cutoffs against latency, faster than real time
     #[arg(long)]
     curve: bool,
+    /// With --curve: the curve of semantic_vad, too, with the words that a hub hears at each pause (some minutes)
+    #[arg(long, requires = "curve")]
+    words: bool,
     /// How turns end
     #[arg(long, value_enum, value_name = "TYPE", default_value_t = Detection::ServerVad)]
     turn_detection: Detection,
@@ -58,7 +62,7 @@ pub struct ConversationArgs {
     /// Let replies go on after backchannels
     #[arg(long)]
     ignore_backchannels: bool,
-    /// Lock the sessions to their user's voice; needs speaker.model, by --set
+    /// Lock the sessions to their user's voice: by loudness, or by speaker.model (--set)
     #[arg(long)]
     speaker_lock: bool,
     /// Audio in JSON events, as every Realtime server takes it; the client stops the reply
@@ -113,6 +117,7 @@ pub(super) async fn run(args: ConversationArgs) -> Result<(), CliError> {
         speech: args.speech,
         data: args.layout.zip(args.data),
         curve_only: args.curve,
+        with_words: args.words,
         turn_detection: Some(crate::name_of(args.turn_detection)),
         silence_ms: args.silence_ms,
         ignore_backchannels: args.ignore_backchannels,

@@ -1,19 +1,19 @@
 //! The curve of eot-bench: false cutoffs against latency, swept over the silence that ends a turn and the detector's
-//! threshold.
+//! threshold, or over the factor of the waits that adapt to the words.
 //!
 //! The voice activity detector hears each turn once, faster than real time; a session's turn-taking runs over what it
 //! said with each setting. A pause is cut where the end of the turn is decided in it. The false cutoff rate is the
 //! share of labelled pauses of 0.2 to 5 s that are cut, as in eot-bench's VAD baseline; latency is from the last sample
-//! of a turn to the decision, mean of all turns. No recognizer and no model of a turn takes part: their time and their
-//! hints come on top.
+//! of a turn to the decision, mean of all turns. Words come from [`super::pause_words`]; no model of a turn takes part.
 
 use super::acoustics::samples_of;
-use super::scenario::Span;
+use super::scenario::{Condition, Span};
 use antiphon_client::RATE;
-use antiphon_dialog::turn::{Edge, Ending, Thresholds, TurnTaker, WindowFeatures};
+use antiphon_dialog::turn::{Eagerness, Edge, Ending, Thresholds, TurnTaker, WindowFeatures};
 use antiphon_engine_api::vad::{Vad, VadError};
 use antiphon_session::turn_pipeline::TurnPipeline;
-use antiphon_types::SampleRate;
+use antiphon_types::{SampleRate, Samples};
+use std::time::Duration;
 
 /// A pause of this length and more is none within a turn, in ms.
 const MAX_PAUSE_MS: u32 = 5_000;
@@ -25,6 +25,56 @@ pub(super) const SILENCES_MS: [u32; 14] =
     [100, 200, 300, 400, 500, 600, 700, 800, 900, 1_000, 1_200, 1_400, 1_700, 2_000];
 /// Thresholds of the detector.
 pub(super) const THRESHOLDS: [f32; 3] = [0.3, 0.5, 0.7];
+/// The threshold and the silence of a session that is not told otherwise.
+const THRESHOLD: f32 = 0.5;
+const SILENCE_MS: u32 = 500;
+/// Factors of the waits that adapt: each a fifth larger than the one before.
+const N_FACTORS: i32 = 20;
+const FIRST_FACTOR: f64 = 0.2;
+const FACTOR_STEP: f64 = 1.2;
+/// A session asks for the words after so much of a pause, 80 ms.
+const ASKS_AFTER: Samples = Samples(1_280);
+/// With this factor no pause of a turn is taken for its end.
+const ENDLESS: f64 = 1e3;
+
+/// What ends turns.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum Setting {
+    /// A silence.
+    Silence { threshold: f32, silence_ms: u32 },
+    /// A silence that adapts to the words, at medium eagerness, of this many times its length.
+    Adaptive { factor: f64 },
+}
+
+impl Setting {
+    fn taker(self) -> TurnTaker {
+        match self {
+            Self::Silence { threshold, silence_ms } => {
+                TurnTaker::new(thresholds(threshold, silence_ms), Ending::Silence)
+            }
+            Self::Adaptive { factor } => {
+                let ending = Ending::Adaptive(Eagerness::Medium);
+                let thresholds = thresholds(THRESHOLD, SILENCE_MS).with_pause(Some(ASKS_AFTER));
+                TurnTaker::new(thresholds, ending).scaled(factor)
+            }
+        }
+    }
+}
+
+/// All silences with all thresholds.
+pub(super) fn silences() -> Vec<Setting> {
+    let settings =
+        THRESHOLDS.iter().flat_map(|threshold| SILENCES_MS.iter().map(move |silence| (*threshold, *silence)));
+    settings.map(|(threshold, silence_ms)| Setting::Silence { threshold, silence_ms }).collect()
+}
+
+/// All factors, with 1, which a session has.
+pub(super) fn factors() -> Vec<Setting> {
+    let mut factors: Vec<f64> = (0..N_FACTORS).map(|i| FIRST_FACTOR * FACTOR_STEP.powi(i)).collect();
+    factors.push(1.0);
+    factors.sort_by(f64::total_cmp);
+    factors.into_iter().map(|factor| Setting::Adaptive { factor }).collect()
+}
 
 /// A turn of which is known where the user pauses and ends.
 #[derive(Clone, Debug, PartialEq)]
@@ -37,6 +87,32 @@ pub(super) struct EndedTurn {
     pub(super) end_ms: u32,
     /// What sounds behind it: noise.
     pub(super) bed: Vec<i16>,
+    /// How it is heard; `None`: as it was recorded.
+    pub(super) condition: Option<Condition>,
+}
+
+impl EndedTurn {
+    /// The turn as it is heard, and the silence behind it. Mono at [`RATE`].
+    pub(super) fn sound(&self) -> Vec<i16> {
+        let mut samples = self.samples.clone();
+        samples.truncate(samples_of(self.end_ms + TAIL_MS));
+        samples.resize(samples_of(self.end_ms + TAIL_MS), 0);
+        if !self.bed.is_empty() {
+            let noise = self.bed.iter().cycle();
+            samples.iter_mut().zip(noise).for_each(|(sample, noise)| *sample = sample.saturating_add(*noise));
+        }
+        samples
+    }
+}
+
+/// What a recognizer made of a turn at one of its pauses.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct PauseWords {
+    pub(super) text: String,
+    /// Up to where it has heard the turn.
+    pub(super) heard_to: Samples,
+    /// How long it took from there on.
+    pub(super) took: Duration,
 }
 
 /// What the detector made of a turn: its windows, and the labels.
@@ -44,13 +120,28 @@ pub(super) struct HeardTurn {
     windows: Vec<WindowFeatures>,
     pauses: Vec<Span>,
     end_ms: u32,
+    /// In the order of the pauses; empty where there is no recognizer.
+    pub(super) words: Vec<PauseWords>,
+    /// Without noise, telephone and distance.
+    pub(super) is_clean: bool,
+}
+
+impl HeardTurn {
+    /// Where a session asks for the words so far: shortly after the beginning of each pause.
+    pub(super) fn asks_at(&self) -> Vec<Samples> {
+        let mut taker = Setting::Adaptive { factor: ENDLESS }.taker();
+        let paused = |window: &WindowFeatures| {
+            let edge = taker.window(*window);
+            matches!(edge, Some(Edge::Paused { .. })).then_some(window.end)
+        };
+        self.windows.iter().filter_map(paused).collect()
+    }
 }
 
 /// One point of the curve.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Point {
-    pub(super) threshold: f32,
-    pub(super) silence_ms: u32,
+    pub(super) setting: Setting,
     /// Pauses that were cut, of all.
     pub(super) n_cut: usize,
     pub(super) n_pauses: usize,
@@ -71,22 +162,17 @@ impl Point {
 /// # Errors
 /// As the engine's.
 pub(super) fn hear(vad: &dyn Vad, turn: &EndedTurn) -> Result<HeardTurn, VadError> {
-    let mut samples = turn.samples.clone();
-    samples.truncate(samples_of(turn.end_ms + TAIL_MS));
-    samples.resize(samples_of(turn.end_ms + TAIL_MS), 0);
-    if !turn.bed.is_empty() {
-        let noise = turn.bed.iter().cycle();
-        samples.iter_mut().zip(noise).for_each(|(sample, noise)| *sample = sample.saturating_add(*noise));
-    }
-    let samples = antiphon_audio::convert(&samples, RATE, SampleRate::HZ_16000);
-    let taker = TurnTaker::new(thresholds(0.5, 500), Ending::Silence);
+    let samples = antiphon_audio::convert(&turn.sound(), RATE, SampleRate::HZ_16000);
+    // It listens to the voice, which prosody needs.
+    let taker = Setting::Adaptive { factor: ENDLESS }.taker();
     let mut pipeline = TurnPipeline::new(vad.open(), taker);
     let mut windows = Vec::new();
     for window in samples.chunks_exact(vad.window()) {
         windows.push(pipeline.window(window, window)?.features);
     }
     let pauses = turn.pauses.iter().filter(|pause| pause.to_ms - pause.from_ms <= MAX_PAUSE_MS);
-    Ok(HeardTurn { windows, pauses: pauses.copied().collect(), end_ms: turn.end_ms })
+    let is_clean = matches!(turn.condition, None | Some(Condition::Clean));
+    Ok(HeardTurn { windows, pauses: pauses.copied().collect(), end_ms: turn.end_ms, words: Vec::new(), is_clean })
 }
 
 fn thresholds(threshold: f32, silence_ms: u32) -> Thresholds {
@@ -94,10 +180,21 @@ fn thresholds(threshold: f32, silence_ms: u32) -> Thresholds {
 }
 
 /// The times at which a setting ends turns, in ms.
-fn decisions(turn: &HeardTurn, threshold: f32, silence_ms: u32) -> Vec<f64> {
-    let mut taker = TurnTaker::new(thresholds(threshold, silence_ms), Ending::Silence);
+fn decisions(turn: &HeardTurn, setting: Setting) -> Vec<f64> {
+    let mut taker = setting.taker();
     let mut decisions = Vec::new();
+    // The recognizer hears one pause after the other.
+    let mut known_at = Samples::ZERO;
+    let known = |words: &PauseWords| {
+        known_at = known_at.max(words.heard_to) + SampleRate::HZ_16000.samples_in(words.took);
+        known_at
+    };
+    let known: Vec<Samples> = turn.words.iter().map(known).collect();
+    let mut words = turn.words.iter().zip(known).peekable();
     for window in &turn.windows {
+        while let Some((words, _)) = words.next_if(|(_, known_at)| *known_at <= window.start) {
+            taker.partial(&words.text, words.heard_to);
+        }
         if let Some(Edge::Stopped { .. }) = taker.window(*window) {
             decisions.push(window.end.0 as f64 / 16.0);
         }
@@ -106,12 +203,14 @@ fn decisions(turn: &HeardTurn, threshold: f32, silence_ms: u32) -> Vec<f64> {
 }
 
 /// The point of one setting.
-pub(super) fn point(turns: &[HeardTurn], threshold: f32, silence_ms: u32) -> Point {
+pub(super) fn point<'a>(turns: impl IntoIterator<Item = &'a HeardTurn>, setting: Setting) -> Point {
     let mut n_cut = 0;
     let mut n_pauses = 0;
+    let mut n_turns = 0;
     let mut latencies = Vec::new();
     for turn in turns {
-        let decisions = decisions(turn, threshold, silence_ms);
+        let decisions = decisions(turn, setting);
+        n_turns += 1;
         n_pauses += turn.pauses.len();
         let is_cut =
             |pause: &&Span| decisions.iter().any(|at| *at >= f64::from(pause.from_ms) && *at < f64::from(pause.to_ms));
@@ -121,14 +220,7 @@ pub(super) fn point(turns: &[HeardTurn], threshold: f32, silence_ms: u32) -> Poi
     }
     let n_ended = latencies.len();
     let latency_ms = latencies.iter().sum::<f64>() / n_ended.max(1) as f64;
-    Point { threshold, silence_ms, n_cut, n_pauses, latency_ms, n_turns: turns.len(), n_endless: turns.len() - n_ended }
-}
-
-/// The points of all settings.
-pub(super) fn curve(turns: &[HeardTurn]) -> Vec<Point> {
-    let settings =
-        THRESHOLDS.iter().flat_map(|threshold| SILENCES_MS.iter().map(move |silence| (*threshold, *silence)));
-    settings.map(|(threshold, silence_ms)| point(turns, threshold, silence_ms)).collect()
+    Point { setting, n_cut, n_pauses, latency_ms, n_turns, n_endless: n_turns - n_ended }
 }
 
 /// The least mean latency at which at most `percent` of the pauses are cut; `None`: no setting keeps that.
@@ -146,7 +238,6 @@ pub(super) fn cutoffs_at(curve: &[Point], latency_ms: f64) -> Option<f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use antiphon_types::Samples;
 
     /// Windows of 20 ms: loud where one of the spans is.
     fn heard(spans: &[(u32, u32)]) -> HeardTurn {
@@ -163,14 +254,50 @@ mod tests {
                 end: Samples(u64::from(i + 1) * 320),
             }
         };
-        HeardTurn { windows: (0..(end_ms + TAIL_MS) / 20).map(window).collect(), pauses, end_ms }
+        let windows = (0..(end_ms + TAIL_MS) / 20).map(window).collect();
+        HeardTurn { windows, pauses, end_ms, words: Vec::new(), is_clean: true }
+    }
+
+    /// The sentence of a turn with one pause, heard in 200 ms each time.
+    fn heard_with_words(spans: &[(u32, u32)], texts: &[&str]) -> HeardTurn {
+        let mut turn = heard(spans);
+        let asks_at = turn.asks_at();
+        assert_eq!(asks_at.len(), texts.len(), "{asks_at:?}");
+        let words = |(text, heard_to): (&&str, Samples)| PauseWords {
+            text: (*text).into(),
+            heard_to,
+            took: Duration::from_millis(200),
+        };
+        turn.words = texts.iter().zip(asks_at).map(words).collect();
+        turn
+    }
+
+    #[test]
+    fn words_cut_the_wait_short_where_they_are_whole_and_not_before_they_are_known() {
+        let spans = [(200, 2_200), (3_000, 5_000)];
+        let turn = heard_with_words(&spans, &["Tell me, what", "Tell me, what time is it?"]);
+        let at = |turn: &HeardTurn, factor| {
+            let point = point([turn], Setting::Adaptive { factor });
+            (point.n_cut, point.latency_ms)
+        };
+        let (n_cut, latency_ms) = at(&turn, 1.0);
+        assert_eq!(n_cut, 0);
+        assert!((280.0..400.0).contains(&latency_ms), "80 ms to the question, 200 to its answer: {latency_ms}");
+        let (n_cut, latency_ms) = at(&heard(&spans), 1.0);
+        assert_eq!(n_cut, 0);
+        assert!(latency_ms > 700.0, "without words it waits longer: {latency_ms}");
+        assert_eq!(at(&turn, 0.2).0, 1, "short waits cut");
+        // A recognizer that is late decides late.
+        let mut late = turn;
+        late.words[1].took = Duration::from_millis(500);
+        assert!(at(&late, 1.0).1 > 550.0, "{:?}", at(&late, 1.0));
     }
 
     #[test]
     fn a_pause_longer_than_the_silence_is_cut_and_the_silence_is_the_latency() {
         let turns = [heard(&[(200, 1_000), (1_600, 2_400)]), heard(&[(200, 1_000), (1_300, 2_400), (3_500, 4_000)])];
         let at = |silence_ms| {
-            let point = point(&turns, 0.5, silence_ms);
+            let point = point(&turns, Setting::Silence { threshold: 0.5, silence_ms });
             (point.n_cut, point.n_pauses, point.latency_ms, point.n_endless)
         };
         assert_eq!(at(200), (3, 3, 200.0, 0));
@@ -182,8 +309,7 @@ mod tests {
     #[test]
     fn the_curve_is_read_at_a_rate_and_at_a_latency() {
         let point = |silence_ms, n_cut, latency_ms| Point {
-            threshold: 0.5,
-            silence_ms,
+            setting: Setting::Silence { threshold: 0.5, silence_ms },
             n_cut,
             n_pauses: 20,
             latency_ms,

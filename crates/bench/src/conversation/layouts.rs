@@ -172,7 +172,7 @@ fn eot_row(folder: &Path, place: &Path, line: &str) -> Result<EndedTurn, LayoutE
     }
     let is_pause = |span: &Span| span.to_ms - span.from_ms >= MIN_PAUSE_MS;
     let pauses = silences.into_iter().filter(is_pause).collect();
-    Ok(EndedTurn { name, samples, pauses, end_ms: last.from_ms, bed: Vec::new() })
+    Ok(EndedTurn { name, samples, pauses, end_ms: last.from_ms, bed: Vec::new(), condition: None })
 }
 
 // Full-Duplex-Bench
@@ -351,7 +351,7 @@ fn turnbench_speaker(folder: &Path, speaker: usize) -> Result<Vec<EndedTurn>, La
             let samples = samples[samples_of(from_ms)..samples_of(event.span.to_ms)].to_vec();
             let pauses = silences(&samples);
             let name = format!("{}, speaker {speaker}, turn {}", name_of(folder), i + 1);
-            EndedTurn { name, pauses, end_ms: event.span.to_ms - from_ms, samples, bed: Vec::new() }
+            EndedTurn { name, pauses, end_ms: event.span.to_ms - from_ms, samples, bed: Vec::new(), condition: None }
         })
         .collect())
 }

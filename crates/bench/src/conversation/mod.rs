@@ -4,8 +4,8 @@
 //! [`runner`] talks them to a hub of its own over WebSockets ([`link`]), in real time, several at once; the hub has the
 //! installed engines and a scripted language model ([`story`]). A pipecat bot may have the same conversations behind it
 //! ([`pipecat`]), with the same models. [`judge`] compares labels with the agent's track ([`playout`]),
-//! [`measures`] adds up. [`endpointing`] sweeps the end of turn over the same turns, faster than real time. [`layouts`]
-//! reads the data of published benchmarks instead.
+//! [`measures`] adds up. [`endpointing`] sweeps the end of turn over the same turns, faster than real time, with the words
+//! of [`pause_words`], too. [`layouts`] reads the data of published benchmarks instead.
 //!
 //! What was heard of a reply that was cut is what the recognizer of the same hub makes of its sound, when all
 //! conversations are over.
@@ -17,6 +17,7 @@ mod judge;
 mod layouts;
 mod link;
 mod measures;
+mod pause_words;
 mod pipecat;
 mod runner;
 mod scenario;
@@ -35,7 +36,7 @@ use super::{BenchError, Figure, HubCommand, Process, Progress, Report, Section, 
 use antiphon_audio::wav;
 use antiphon_client::{AudioMode, RATE};
 use antiphon_types::Pcm;
-use endpointing::{EndedTurn, Point, SILENCES_MS, THRESHOLDS};
+use endpointing::{EndedTurn, HeardTurn, Point, SILENCES_MS, Setting, THRESHOLDS};
 use futures_util::{StreamExt, stream};
 use judge::judge;
 use link::SessionOptions;
@@ -74,8 +75,10 @@ pub struct ConversationPlan {
     pub speech: Option<PathBuf>,
     /// A published benchmark's data, instead of the generator's.
     pub data: Option<(Layout, PathBuf)>,
-    /// Only the curve, without a hub.
+    /// Only the curve.
     pub curve_only: bool,
+    /// The curve of the waits that adapt to the words, too, which a hub hears: without conversations, as with them.
+    pub with_words: bool,
     /// `server_vad` or `semantic_vad`; `None`: the hub's default.
     pub turn_detection: Option<String>,
     /// Silence that ends a turn of `server_vad`, in ms; `None`: the hub's default.
@@ -122,13 +125,13 @@ async fn measure(plan: &ConversationPlan, progress: Progress<'_>) -> Result<Vec<
         Some((layout, folder)) => published(*layout, folder.clone()).await?,
         None => composed(plan, progress).await?,
     };
+    let mut args = vec![name_of(Engines::Conversation)];
+    let of_peer = plan.peer.iter().flat_map(|peer| peer.models.settings());
+    for setting in of_peer.chain(plan.set.iter().cloned()) {
+        args.extend(["--set".to_owned(), setting]);
+    }
     let mut sections = Vec::new();
     if !material.conversations.is_empty() && !plan.curve_only {
-        let mut args = vec![name_of(Engines::Conversation)];
-        let of_peer = plan.peer.iter().flat_map(|peer| peer.models.settings());
-        for setting in of_peer.chain(plan.set.iter().cloned()) {
-            args.extend(["--set".to_owned(), setting]);
-        }
         progress("conversation: the first start, which measures models that were never measured here");
         Hub::spawn(&plan.hub, &args).await?.stop().await;
         sections.extend(with_hub(plan, &args, &material, progress).await?);
@@ -137,7 +140,11 @@ async fn measure(plan: &ConversationPlan, progress: Progress<'_>) -> Result<Vec<
         }
     }
     if !material.turns.is_empty() {
-        sections.push(swept(&material, progress).await?);
+        let (vad, mut heard) = heard(&material, progress).await?;
+        if !plan.curve_only || plan.with_words {
+            sections.push(swept_with_words(plan, &args, &material, &vad, &mut heard, progress).await?);
+        }
+        sections.push(swept(&material, &vad, heard).await?);
     }
     if let Some(section) = sections.first_mut() {
         section.notes.extend(material.notes);
@@ -185,6 +192,7 @@ fn ended_turns(conversation: &Conversation) -> Vec<EndedTurn> {
         pauses: turn.pauses(),
         end_ms: turn.end_ms(),
         bed: conversation.bed.clone(),
+        condition: Some(conversation.condition),
     });
     ended.collect()
 }
@@ -350,7 +358,7 @@ fn session_update(plan: &ConversationPlan) -> Value {
 
 /// Judges all turns, and asks the recognizer what was heard of the replies that were cut.
 async fn judged(runs: &[Run<'_>], url: &str, progress: Progress<'_>) -> Result<Vec<JudgedTurn>, BenchError> {
-    let http = reqwest::Client::builder().timeout(REQUEST_TIMEOUT).build().map_err(failed)?;
+    let http = client()?;
     let story = Storyteller::new();
     let mut all = Vec::new();
     for (n, run) in runs.iter().enumerate() {
@@ -389,12 +397,7 @@ async fn resumption(
     if item.cleared_ms.is_none() || item.samples.len() < SHORTEST_HEARD {
         return Ok(None);
     }
-    let sound = wav::write(&Pcm { rate: RATE, samples: item.samples.clone() });
-    let part = Part::bytes(sound).file_name("heard.wav");
-    let form = Form::new().part("file", part).text("model", "whisper-1").text("language", "en");
-    let answer = http.post(format!("{url}/v1/audio/transcriptions")).multipart(form).send().await.map_err(failed)?;
-    let answer: Value = answer.error_for_status().map_err(failed)?.json().await.map_err(failed)?;
-    let n_heard = story.n_heard(place, answer["text"].as_str().unwrap_or_default());
+    let n_heard = story.n_heard(place, &transcribed(http, url, &item.samples).await?);
     // The story begins again behind its end.
     if next + SHORTEST_REPLY < place {
         return Ok(None);
@@ -402,8 +405,22 @@ async fn resumption(
     Ok(Some(Resumption::new(place + n_heard, next)))
 }
 
+/// What the hub at `url` hears in English sound, mono at [`RATE`].
+async fn transcribed(http: &reqwest::Client, url: &str, samples: &[i16]) -> Result<String, BenchError> {
+    let sound = wav::write(&Pcm { rate: RATE, samples: samples.to_vec() });
+    let part = Part::bytes(sound).file_name("heard.wav");
+    let form = Form::new().part("file", part).text("model", "whisper-1").text("language", "en");
+    let answer = http.post(format!("{url}/v1/audio/transcriptions")).multipart(form).send().await.map_err(failed)?;
+    let answer: Value = answer.error_for_status().map_err(failed)?.json().await.map_err(failed)?;
+    Ok(answer["text"].as_str().unwrap_or_default().to_owned())
+}
+
 /// A next reply that begins this many words before the one that was cut is one of the story's next round.
 const SHORTEST_REPLY: usize = story::REPLY_WORDS;
+
+fn client() -> Result<reqwest::Client, BenchError> {
+    reqwest::Client::builder().timeout(REQUEST_TIMEOUT).build().map_err(failed)
+}
 
 fn failed(error: reqwest::Error) -> BenchError {
     BenchError::Engine(format!("the hub's speech API: {error}"))
@@ -442,7 +459,8 @@ fn lateness(section: &mut Section, runs: &[Run<'_>]) {
 
 // The curve
 
-async fn swept(material: &Material, progress: Progress<'_>) -> Result<Section, BenchError> {
+/// What the best installed detector made of all turns, and its name.
+async fn heard(material: &Material, progress: Progress<'_>) -> Result<(String, Vec<HeardTurn>), BenchError> {
     let vad = best_vad().await?;
     let name = vad.name().to_owned();
     let mut heard = Vec::new();
@@ -454,37 +472,109 @@ async fn swept(material: &Material, progress: Progress<'_>) -> Result<Section, B
         let hear = move || endpointing::hear(&*vad, &turns[i]).map_err(|error| format!("{}: {error}", turns[i].name));
         heard.push(tokio::task::spawn_blocking(hear).await?.map_err(BenchError::Engine)?);
     }
-    let curve = tokio::task::spawn_blocking(move || endpointing::curve(&heard)).await?;
+    Ok((name, heard))
+}
+
+/// The curve of a silence.
+async fn swept(material: &Material, vad: &str, heard: Vec<HeardTurn>) -> Result<Section, BenchError> {
+    let curve =
+        move || endpointing::silences().into_iter().map(|setting| endpointing::point(&heard, setting)).collect();
+    let curve: Vec<Point> = tokio::task::spawn_blocking(curve).await?;
     let how = format!(
-        "{}; {name} and a fixed silence, {} thresholds and {} silences; in this process, the decision alone",
+        "{}; {vad} and a fixed silence, {} thresholds and {} silences; in this process, the decision alone",
         material.source,
         THRESHOLDS.len(),
         SILENCES_MS.len()
     );
     let mut section = Section::new("end of turn, swept", how);
-    let n_pauses = curve.first().map_or(0, |point| point.n_pauses);
-    for budget_ms in [300.0, 600.0] {
-        if let Some(percent) = endpointing::cutoffs_at(&curve, budget_ms) {
-            let figure = format!("false cutoffs at {budget_ms:.0} ms mean latency");
-            section.figures.push(Figure::new(figure, Unit::Of("%"), percent, n_pauses));
-        }
-    }
-    for percent in [5.0, 10.0] {
-        if let Some(ms) = endpointing::latency_at(&curve, percent) {
-            let figure = format!("mean latency at {percent:.0} % false cutoffs");
-            section.figures.push(Figure::new(figure, Unit::Ms, ms, turns.len()));
-        }
-    }
+    curve_figures(&mut section, &curve, "");
     section.notes.push("threshold, silence: pauses cut off; mean latency:".into());
     section.notes.extend(curve.iter().map(point_line));
     Ok(section)
 }
 
+/// The curve of the waits that adapt to the words, which a hub hears at each pause.
+async fn swept_with_words(
+    plan: &ConversationPlan,
+    args: &[String],
+    material: &Material,
+    vad: &str,
+    heard: &mut [HeardTurn],
+    progress: Progress<'_>,
+) -> Result<Section, BenchError> {
+    let hub = Hub::spawn(&plan.hub, args).await?;
+    let recognizer = recognizer(&hub.url).await?;
+    let http = client()?;
+    let n = heard.len();
+    for (i, (turn, heard)) in material.turns.iter().zip(heard.iter_mut()).enumerate() {
+        progress(&format!("conversation: words at the pauses, turn {} of {n}", i + 1));
+        heard.words = pause_words::at_pauses(turn, heard, &http, &hub.url).await?;
+    }
+    hub.stop().await;
+    let mut took: Vec<Duration> = heard.iter().flat_map(|turn| turn.words.iter().map(|words| words.took)).collect();
+    took.sort_unstable();
+    let curve = |is_in: &dyn Fn(&HeardTurn) -> bool| -> Vec<Point> {
+        let point = |setting| endpointing::point(heard.iter().filter(|turn| is_in(turn)), setting);
+        endpointing::factors().into_iter().map(point).collect()
+    };
+    let how = format!(
+        "{}; {vad}, and {recognizer} at {} pauses, one after the other; semantic_vad at medium eagerness, {} factors of its \
+         waits; the decision alone",
+        material.source,
+        took.len(),
+        endpointing::factors().len()
+    );
+    let mut section = Section::new("end of turn with words, swept", how);
+    let all = curve(&|_| true);
+    curve_figures(&mut section, &all, "");
+    own_figures(&mut section, &all, "");
+    if heard.iter().any(|turn| turn.is_clean) && heard.iter().any(|turn| !turn.is_clean) {
+        let clean = curve(&|turn| turn.is_clean);
+        curve_figures(&mut section, &clean, ", clean speech");
+        own_figures(&mut section, &clean, ", clean speech");
+    }
+    if let Some(median) = took.get(took.len() / 2) {
+        let median_ms = 1e3 * median.as_secs_f64();
+        section.figures.push(Figure::new("words of a pause p50", Unit::Ms, median_ms, took.len()));
+    }
+    section.notes.push("factor: pauses cut off; mean latency:".into());
+    section.notes.extend(all.iter().map(point_line));
+    Ok(section)
+}
+
+/// What a curve says at the rates and latencies that are compared.
+fn curve_figures(section: &mut Section, curve: &[Point], of: &str) {
+    let n_pauses = curve.first().map_or(0, |point| point.n_pauses);
+    let n_turns = curve.first().map_or(0, |point| point.n_turns);
+    for budget_ms in [300.0, 600.0] {
+        if let Some(percent) = endpointing::cutoffs_at(curve, budget_ms) {
+            let figure = format!("false cutoffs at {budget_ms:.0} ms mean latency{of}");
+            section.figures.push(Figure::new(figure, Unit::Of("%"), percent, n_pauses));
+        }
+    }
+    for percent in [5.0, 10.0] {
+        if let Some(ms) = endpointing::latency_at(curve, percent) {
+            let figure = format!("mean latency at {percent:.0} % false cutoffs{of}");
+            section.figures.push(Figure::new(figure, Unit::Ms, ms, n_turns));
+        }
+    }
+}
+
+/// What the waits do as they are.
+fn own_figures(section: &mut Section, curve: &[Point], of: &str) {
+    let Some(own) = curve.iter().find(|point| point.setting == Setting::Adaptive { factor: 1.0 }) else { return };
+    let cutoffs = Figure::new(format!("false cutoffs as it is{of}"), Unit::Of("%"), own.cutoff_percent(), own.n_pauses);
+    let latency = Figure::new(format!("mean latency as it is{of}"), Unit::Ms, own.latency_ms, own.n_turns);
+    section.figures.extend([cutoffs, latency]);
+}
+
 fn point_line(point: &Point) -> String {
+    let setting = match point.setting {
+        Setting::Silence { threshold, silence_ms } => format!("{threshold:.1}, {silence_ms:>5} ms"),
+        Setting::Adaptive { factor } => format!("{factor:>5.2}"),
+    };
     let mut line = format!(
-        "  {:.1}, {:>5} ms: {:>5.1} % ({} of {}); {:.0} ms",
-        point.threshold,
-        point.silence_ms,
+        "  {setting}: {:>5.1} % ({} of {}); {:.0} ms",
         point.cutoff_percent(),
         point.n_cut,
         point.n_pauses,
@@ -510,6 +600,7 @@ mod tests {
             speech: None,
             data: None,
             curve_only: false,
+            with_words: false,
             turn_detection: None,
             silence_ms: None,
             ignore_backchannels: false,
