@@ -4,13 +4,11 @@
 //! that begin in silence and those over the reply to them, drawn from decks, so that every category has its share.
 
 use super::acoustics::{bed, cough, gain, laughter, levelled, mix, ms_of, samples_of, scaled, turned_away, under};
+use super::lines::Lines;
 use super::scenario::{
     Begins, Category, Condition, Conversation, Expected, Labelled, NoiseKind, Source, Span, Split, Turn,
 };
-use super::voices::{
-    ASIDES, BACKCHANNELS, CORRECTIONS, CUT_SENTENCES, HESITATIONS, INTERRUPTIONS, NUMBERS, QUESTIONS,
-    SELF_INTERRUPTIONS, Speaker, TELEVISION,
-};
+use super::voices::Speaker;
 use antiphon_dialog::INTERRUPTS_AFTER;
 use rand::rngs::StdRng;
 use rand::seq::{IndexedRandom, SliceRandom};
@@ -55,7 +53,8 @@ pub(super) fn conversations(speakers: &[Speaker], split: Split, n: usize, seed: 
         let condition = CONDITIONS[i % CONDITIONS.len()];
         let others: Vec<&Speaker> = own.iter().copied().filter(|other| other.name != speaker.name).collect();
         let seed = first_seed.wrapping_add(1_000 * (i as u64 + 1));
-        Composer { chance: StdRng::seed_from_u64(seed), speaker, others, seed }.conversation(condition, &mut decks)
+        let chance = StdRng::seed_from_u64(seed);
+        Composer { chance, speaker, others, lines: Lines::of(split), seed }.conversation(condition, &mut decks)
     };
     (0..n).map(compose).collect()
 }
@@ -181,6 +180,7 @@ struct Composer<'a> {
     speaker: &'a Speaker,
     /// The other speakers of the same half.
     others: Vec<&'a Speaker>,
+    lines: &'static Lines,
     seed: u64,
 }
 
@@ -221,13 +221,13 @@ impl Composer<'_> {
         self.chance.random_range(from_ms..to_ms)
     }
 
-    fn one<T: Copy>(&mut self, of: &[T]) -> T {
-        // Every list of texts has an entry.
-        *of.choose(&mut self.chance).unwrap_or(&of[0])
+    fn one<T>(&mut self, of: &'static [T]) -> &'static T {
+        // Every list of lines has an entry.
+        of.choose(&mut self.chance).unwrap_or(&of[0])
     }
 
     /// Appends a text of the speaker; a speaker of clips says one of these.
-    fn say(&mut self, track: &mut Track, text: &'static str) {
+    fn say(&mut self, track: &mut Track, text: &str) {
         match self.speaker.lines.get(text) {
             Some(line) => track.sound(line, Source::User, text),
             None => {
@@ -252,7 +252,7 @@ impl Composer<'_> {
                 }
             }
             Category::Hesitation => {
-                let (first, filler, rest) = self.one(&HESITATIONS);
+                let (first, filler, rest) = self.one(&self.lines.hesitations);
                 self.say(&mut track, first);
                 track.pause(self.pause(100, 350));
                 self.say(&mut track, filler);
@@ -261,20 +261,20 @@ impl Composer<'_> {
             }
             Category::CutSentence if self.speaker.lines.is_empty() => self.cut_clip(&mut track),
             Category::CutSentence => {
-                let (first, rest) = self.one(&CUT_SENTENCES);
+                let (first, rest) = self.one(&self.lines.cut_sentences);
                 self.say(&mut track, first);
                 track.pause(self.pause(500, 1_500));
                 self.say(&mut track, rest);
             }
             Category::Correction => {
-                let (first, rest) = self.one(&CORRECTIONS);
+                let (first, rest) = self.one(&self.lines.corrections);
                 self.say(&mut track, first);
                 track.pause(self.pause(250, 700));
                 self.say(&mut track, rest);
             }
             Category::SelfInterruption => {
-                let (first, rest) = self.one(&SELF_INTERRUPTIONS);
-                if let Some(line) = self.speaker.lines.get(first) {
+                let (first, rest) = self.one(&self.lines.self_interruptions);
+                if let Some(line) = self.speaker.lines.get(first.as_str()) {
                     let share = self.chance.random_range(0.6..0.85);
                     let cut = &line[..(line.len() as f64 * share) as usize];
                     track.sound(&faded(cut), Source::User, first);
@@ -283,7 +283,7 @@ impl Composer<'_> {
                 self.say(&mut track, rest);
             }
             Category::SlowNumber => {
-                let (intro, groups) = self.one(&NUMBERS);
+                let (intro, groups) = self.one(&self.lines.numbers);
                 self.say(&mut track, intro);
                 for group in groups {
                     track.pause(self.pause(300, 950));
@@ -292,7 +292,7 @@ impl Composer<'_> {
             }
             // The others begin over a reply, or are a question.
             _ => {
-                let question = self.one(&QUESTIONS);
+                let question = self.one(&self.lines.questions);
                 self.say(&mut track, question);
             }
         }
@@ -317,7 +317,7 @@ impl Composer<'_> {
         let begins = Begins::OverReply(self.pause(600, 1_800));
         match category {
             Category::Backchannel => {
-                let text = self.one(&BACKCHANNELS);
+                let text = self.one(&self.lines.backchannels);
                 self.say(&mut track, text);
                 track.turn(category, Expected::GoOn, begins)
             }
@@ -328,8 +328,8 @@ impl Composer<'_> {
                 track.turn(category, Expected::GoOn, begins)
             }
             Category::Aside => {
-                let text = self.one(&ASIDES);
-                if let Some(line) = self.speaker.lines.get(text) {
+                let text = self.one(&self.lines.asides);
+                if let Some(line) = self.speaker.lines.get(text.as_str()) {
                     track.sound(&turned_away(line), Source::Aside, text);
                 }
                 track.turn(category, Expected::GoOn, begins)
@@ -350,7 +350,7 @@ impl Composer<'_> {
     /// An interruption: a word that decides, and what follows it; a speaker of clips says a phrase, whose length
     /// decides.
     fn interrupt(&mut self, mut track: Track, category: Category, begins: Begins) -> Turn {
-        let (decides, rest) = self.one(&INTERRUPTIONS);
+        let (decides, rest) = self.one(&self.lines.interruptions);
         self.say(&mut track, decides);
         let mut decided_ms = track.end_ms();
         if self.speaker.clips.is_empty() {
@@ -378,9 +378,9 @@ impl Composer<'_> {
 
     /// Another voice, quieter; noise where there is no other speaker.
     fn television(&mut self, track: &mut Track) {
-        let text = self.one(&TELEVISION);
+        let text = self.one(&self.lines.television);
         let voice = self.others.choose(&mut self.chance);
-        let speech = voice.and_then(|other| match other.lines.get(text) {
+        let speech = voice.and_then(|other| match other.lines.get(text.as_str()) {
             Some(line) => Some(line.clone()),
             None => {
                 let clip = other.clips.choose(&mut self.chance)?;

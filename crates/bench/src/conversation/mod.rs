@@ -15,6 +15,7 @@ mod endpointing;
 mod generator;
 mod judge;
 mod layouts;
+mod lines;
 mod link;
 mod measures;
 mod pause_words;

@@ -1,12 +1,13 @@
 //! The speakers: people's clips of the repository (and of a folder), and the voices that the hub can speak with.
 //!
-//! A speaker of clips says phrases of a recording with the pauses that it has. A synthetic speaker says the texts
-//! below, spoken once. A speaker belongs to one half; synthetic voices alternate. Backchannels, hesitations,
+//! A speaker of clips says phrases of a recording with the pauses that it has. A synthetic speaker says the
+//! [`Lines`] of its half, spoken once. A speaker belongs to one half; synthetic voices alternate. Backchannels, hesitations,
 //! corrections and numbers exist in synthetic voices only: no recording in the repository has them.
 
 use super::super::load::Clips;
 use super::super::{BenchError, Progress, questions};
 use super::acoustics::{levelled, samples_of};
+use super::lines::Lines;
 use super::scenario::Split;
 use antiphon::assembly::{self, EnginesError};
 use antiphon::config::{self, Config, Sources};
@@ -15,69 +16,6 @@ use antiphon_engine_api::tts::{SpeechRequest, Tts};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-
-pub(super) const QUESTIONS: [&str; 8] = [
-    "What time does the museum open on Sunday?",
-    "Could you tell me the way to the station?",
-    "Is there a pharmacy near the market?",
-    "How long does the journey take?",
-    "Please tell me what happened next.",
-    "Can I change my booking to the evening?",
-    "Which platform does the train leave from?",
-    "Tell me more about the island.",
-];
-pub(super) const HESITATIONS: [(&str, &str, &str); 5] = [
-    ("I would like to book", "um", "a table for four tonight."),
-    ("Can you find me", "uh", "a train to Bristol?"),
-    ("My brother wants", "um", "the one with the blue cover."),
-    ("We could meet at", "uh", "the corner of the park."),
-    ("It is about", "hmm", "the bill from last month."),
-];
-pub(super) const CUT_SENTENCES: [(&str, &str); 4] = [
-    ("The thing is that my phone", "does not charge any more."),
-    ("I need a room with", "two beds and a shower."),
-    ("If it rains tomorrow, then", "we would rather stay at home."),
-    ("Please send it to", "my office in the city."),
-];
-pub(super) const CORRECTIONS: [(&str, &str); 4] = [
-    ("Please move it to Monday.", "No, Tuesday."),
-    ("I need three tickets.", "Sorry, four tickets."),
-    ("It was the red one.", "I mean the green one."),
-    ("Call me at five.", "No, make it six."),
-];
-pub(super) const SELF_INTERRUPTIONS: [(&str, &str); 4] = [
-    ("Can you send the letter to my sister", "wait, what does it cost?"),
-    ("I was looking for the big hotel", "actually, is the small one free?"),
-    ("Could we go back to the first question", "no, leave it, what comes next?"),
-    ("Tell me about the weather in the north", "or rather, will it snow here?"),
-];
-pub(super) const NUMBERS: [(&str, [&str; 3]); 3] = [
-    ("My number is", ["five five five", "zero one two", "nine eight"]),
-    ("The code reads", ["four seven", "one three", "two two"]),
-    ("It is account", ["eight zero", "six one four", "seven three"]),
-];
-/// The word that decides, and what follows it.
-pub(super) const INTERRUPTIONS: [(&str, &str); 7] = [
-    ("Stop.", "I have heard enough."),
-    ("Wait.", "I have a question."),
-    ("No.", "That is not what I meant."),
-    ("Hold on.", "Who was that again?"),
-    ("Actually.", "Can you tell me the price?"),
-    ("Sorry.", "What did you say?"),
-    ("No.", "Tuesday."),
-];
-pub(super) const BACKCHANNELS: [&str; 7] = ["mm-hm", "yeah", "right", "uh-huh", "okay", "I see", "sure"];
-pub(super) const ASIDES: [&str; 4] = [
-    "Put the bags in the kitchen, please.",
-    "I will be there in a minute, Anna.",
-    "The other one, on the left.",
-    "Dinner is on the table already.",
-];
-pub(super) const TELEVISION: [&str; 3] = [
-    "And now the weather for the weekend, with sunshine in the south.",
-    "The minister said on Friday that talks would go on.",
-    "Next on this channel, a film about the deep sea.",
-];
 
 /// Clips of the repository, from its root: a reader, and a speech.
 const READER: &str = "tests/fixtures/speech";
@@ -125,20 +63,6 @@ impl Speaker {
     }
 }
 
-/// Every text of a synthetic speaker.
-fn texts() -> Vec<&'static str> {
-    let mut texts: Vec<&'static str> = Vec::new();
-    texts.extend(QUESTIONS);
-    texts.extend(BACKCHANNELS);
-    texts.extend(ASIDES);
-    texts.extend(TELEVISION);
-    texts.extend(HESITATIONS.iter().flat_map(|(first, filler, rest)| [*first, *filler, *rest]));
-    let pairs = [&CUT_SENTENCES[..], &CORRECTIONS, &SELF_INTERRUPTIONS, &INTERRUPTIONS];
-    texts.extend(pairs.iter().flat_map(|pairs| pairs.iter().flat_map(|(first, rest)| [*first, *rest])));
-    texts.extend(NUMBERS.iter().flat_map(|(intro, groups)| std::iter::once(*intro).chain(*groups)));
-    texts
-}
-
 /// Reads and speaks everything. `folder`: more people, a folder of sounds for each, or one of a single person.
 ///
 /// # Errors
@@ -163,7 +87,7 @@ pub(super) async fn speakers(folder: Option<PathBuf>, progress: Progress<'_>) ->
             let split = if n_synthetic % 2 == 0 { Split::Held } else { Split::Dev };
             n_synthetic += 1;
             let mut lines = BTreeMap::new();
-            for text in texts() {
+            for text in Lines::of(split).texts() {
                 lines.insert(text, levelled(&spoken(&**engine, text, &id).await?));
             }
             let name = format!("{}: {id}", engine.name());
@@ -291,7 +215,7 @@ pub(super) mod tests {
     /// A speaker whose lines are tones, as long as their texts.
     pub(in super::super) fn synthetic(name: &str, split: Split) -> Speaker {
         let line = |text: &'static str| (text, tone(pitch(name), 150 + 40 * text.len() as u32));
-        let lines = texts().into_iter().map(line).collect();
+        let lines = Lines::of(split).texts().map(line).collect();
         Speaker { name: name.into(), split, lines, clips: Vec::new() }
     }
 
