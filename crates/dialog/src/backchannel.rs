@@ -108,6 +108,9 @@ const BACKCHANNELS: &[&str] = &[
     "fair",
     "funny",
     "thatsfunny",
+    "goodtoknow",
+    "thatsnice",
+    "thatscool",
     // German
     "ja",
     "jaja",

@@ -247,11 +247,11 @@ impl Ingress {
         let heard = self.turn.window(window.voice, window.words);
         let edge = heard.outcome.edge;
         if let Some(ear) = &mut self.ear {
-            if heard.features.probability >= self.turns.thresholds().voiced {
-                ear.hear(window.words);
-            }
-            if edge == Some(Edge::Retracted) {
+            // What sounds in the background, or before the voice, is none of it.
+            if !self.turn.is_active() {
                 ear.restart();
+            } else if self.turn.is_voiced() && heard.features.probability >= self.turns.thresholds().voiced {
+                ear.hear(window.words);
             }
         }
         self.look_for_a_lull();
@@ -510,6 +510,7 @@ mod tests {
     use super::super::transcription_input::INPUT_PIECES;
     use super::*;
     use antiphon_dialog::turn::{Ending, Thresholds};
+    use antiphon_engine_api::fakes::speaker::FakeSpeakerModel;
     use antiphon_engine_api::fakes::vad::FakeVad;
 
     /// Pushes windows of 16 ms that are loud or silent, and takes what the utterance sends.
@@ -548,5 +549,28 @@ mod tests {
         assert_eq!(hear(&mut ingress, false, 4, &mut input), 1);
         ingress.request_provisional(&"item".into());
         assert_eq!(hear(&mut ingress, true, 4, &mut input) + hear(&mut ingress, false, 4, &mut input), 0, "on its way");
+    }
+
+    #[test]
+    fn talk_in_the_background_is_no_part_of_the_voice_that_follows() {
+        let turns = Turns::Detected {
+            thresholds: Thresholds::from_ms(0.5, 32, 500),
+            padding: Samples(4_800),
+            ending: Ending::Silence,
+        };
+        let mut ingress = Ingress::new(Arc::new(FakeVad), Format::Pcm16, turns, Recorder::default());
+        ingress.lock_speaker(Some(Arc::new(FakeSpeakerModel::parts_at(10_000))));
+        let (reports, _inbox) = mpsc::channel(1);
+        let mut says = |sample: i16, ms: usize| {
+            let audio: Vec<u8> = std::iter::repeat_n(sample.to_le_bytes(), 24 * ms).flatten().collect();
+            ingress.push(&audio).expect("whole samples");
+            while ingress.advance() != Advance::Starved {}
+            ingress.ear().expect("there is one").due(&"item".into(), true, &reports).is_some()
+        };
+        assert!(says(20_000, 3_000), "the user speaks");
+        says(6_000, 1_600);
+        assert!(!says(6_000, 3_000), "other tables, 10 dB quieter, have ended the turn and go on");
+        assert!(!says(20_000, 500));
+        assert!(says(20_000, 500), "0.7 s of the voice of the user");
     }
 }

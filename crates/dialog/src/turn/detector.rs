@@ -150,6 +150,11 @@ impl TurnDetector {
         self.state != Phase::Silent
     }
 
+    /// Whether the last window was of the user's voice, or of what may become it.
+    pub fn is_voiced(&self) -> bool {
+        self.voiced
+    }
+
     /// The silence since the last voiced window while speech is under way. `now` is where the last window ended.
     pub fn pause(&self, now: Samples) -> Option<Samples> {
         match self.state {

@@ -111,6 +111,11 @@ impl TurnTaker {
         self.detector.is_active()
     }
 
+    /// Whether the last window was voiced: see [`TurnDetector::is_voiced`].
+    pub fn is_voiced(&self) -> bool {
+        self.detector.is_voiced()
+    }
+
     /// The silence since the last voiced window while speech is under way: see [`TurnDetector::pause`].
     pub fn pause(&self, now: Samples) -> Option<Samples> {
         self.detector.pause(now)
