@@ -3,7 +3,7 @@
 use super::phone::{Phone, Provider};
 use super::{NUMBER, signature, twilio_config};
 use crate::hub::{Hub, engines};
-use crate::sip::calling::{call, state, until};
+use crate::sip::calling::{Callee, call, state, until};
 use crate::sip::incoming::Receiver;
 use crate::sip::soon;
 use antiphon::config::{Config, TelephonyAccount};
@@ -11,6 +11,7 @@ use antiphon::server::{self, Extras, Keys, Parts, Reload, key_digest, key_entry}
 use antiphon_engine_api::fakes::llm::FakeLlm;
 use antiphon_engine_api::fakes::stt::FakeStt;
 use antiphon_engine_api::fakes::tts::FakeTts;
+use antiphon_sip::Method;
 use antiphon_telemetry::Metrics;
 use antiphon_test_server::{Answer, Request, TestServer};
 use base64::Engine;
@@ -20,7 +21,7 @@ use serde_json::{Value, json};
 use std::f32::consts::TAU;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, UdpSocket};
 use tokio::time::sleep;
 use tokio_tungstenite::tungstenite::Message;
 use tokio_util::sync::CancellationToken;
@@ -494,6 +495,25 @@ async fn a_call_belongs_to_its_key_and_an_account_to_the_key_that_it_names() {
         let list: Value = list.json().await.expect("JSON");
         assert_eq!(list["data"].as_array().map(Vec::len), Some(n_calls), "{key}: {list}");
     }
+    hub.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_trunk_makes_a_call_that_names_no_account() {
+    let mut twilio = Twilio::new();
+    let socket = UdpSocket::bind("127.0.0.1:0").await.expect("a port");
+    let (with_trunk, _) = crate::sip::config();
+    let mut config = twilio.config();
+    config.sip.listen = with_trunk.sip.listen;
+    config.sip.trunks = with_trunk.sip.trunks;
+    config.sip.trunks.get_mut("here").expect("a trunk").host = socket.local_addr().expect("bound").to_string();
+    let hub = start(config, &[], &FakeLlm::default()).await;
+    let mut callee = Callee::of(socket);
+    assert_eq!(call(&hub, json!({"to": CALLEE})).await.0, 201);
+    callee.next(Method::Invite).await;
+    twilio.has_no_more();
+    assert_eq!(call(&hub, json!({"to": CALLEE, "account": "main"})).await.0, 201);
+    twilio.made().await;
     hub.stop().await;
 }
 
