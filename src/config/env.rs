@@ -76,9 +76,13 @@ pub(super) fn parse(key: &Key, text: &str) -> Result<Value, String> {
             let items = trimmed.split(',').map(str::trim).filter(|item| !item.is_empty());
             Some(Value::Array(items.map(|item| Value::String(item.into())).collect()))
         }
-        Rule::Fields | Rule::ByLanguage(..) | Rule::TextsByName(..) | Rule::Routes | Rule::Trunks | Rule::Fallback => {
-            toml_value(trimmed)
-        }
+        Rule::Fields
+        | Rule::ByLanguage(..)
+        | Rule::TextsByName(..)
+        | Rule::Routes
+        | Rule::Accounts
+        | Rule::Trunks
+        | Rule::Fallback => toml_value(trimmed),
         _ => Some(Value::String(text.into())),
     };
     value.filter(|value| rules::allows(key, value)).ok_or_else(|| format!("{text:?}"))

@@ -37,7 +37,7 @@ pub use sip::{
 };
 pub use speech::SpeechConfig;
 pub use storage_key::StorageKey;
-pub use telephony::{TelephonyConfig, TelephonyRoute};
+pub use telephony::{AccountKind, TelephonyAccount, TelephonyConfig, TelephonyRoute};
 pub use wyoming::WyomingConfig;
 
 use antiphon_cluster::{ClusterConfig, ClusterError};
@@ -178,14 +178,17 @@ impl Layers {
         }
     }
 
-    /// Adds the problems of the sessions of `telephony.routes`.
+    /// Adds the problems of `telephony.routes` and `telephony.accounts`.
     fn check_telephony(&mut self) {
-        const KEY: (&str, &str) = ("telephony", "routes");
-        let Some(settings) = self.settings.get(KEY.0).cloned() else { return };
+        const SECTION: &str = "telephony";
+        let Some(settings) = self.settings.get(SECTION).cloned() else { return };
         // The struct accepts whatever the rules allow.
         let Ok(telephony) = TelephonyConfig::deserialize(settings) else { return };
-        let origin = self.origins.get(&KEY).cloned().unwrap_or(Origin::Merged);
-        self.problems.extend(telephony.problems().map(|message| Problem { origin: origin.clone(), message }));
+        for message in telephony.problems() {
+            let key = if message.starts_with("telephony.accounts") { "accounts" } else { "routes" };
+            let origin = self.origins.get(&(SECTION, key)).cloned().unwrap_or(Origin::Merged);
+            self.problems.push(Problem { origin, message });
+        }
     }
 
     /// Adds the problems of `[sip]`.

@@ -84,6 +84,16 @@ pub(super) fn allows(key: &Key, value: &Value) -> bool {
             };
             routes.values().all(|route| route.as_table().is_some_and(|route| route.iter().all(is_right)))
         }),
+        Rule::Accounts => value.as_table().is_some_and(|accounts| {
+            let is_right = |(name, value): (&String, &Value)| match name.as_str() {
+                "kind" => value.as_str() == Some("twilio"),
+                "account_sid" | "auth_token_env" | "api_url" | "key" => value.is_str(),
+                "numbers" => list(value, |text| !text.is_empty()),
+                _ => false,
+            };
+            let is_account = |account: &toml::Table| account.contains_key("kind") && account.iter().all(is_right);
+            accounts.values().all(|account| account.as_table().is_some_and(is_account))
+        }),
         Rule::Trunks => value.as_table().is_some_and(|trunks| {
             let is_right = |(name, value): (&String, &Value)| match name.as_str() {
                 "allow" => list(value, |text| super::server::network(text).is_some()),
@@ -164,6 +174,10 @@ pub(super) fn expects(key: &Key) -> String {
         Rule::Listen => "an address and a port, such as \"127.0.0.1:8080\"".into(),
         Rule::ListenOrNone => "an address and a port, such as \"0.0.0.0:8081\", or \"\" for none".into(),
         Rule::AddressOrNone => "an address, such as \"203.0.113.5\", or \"\" for none".into(),
+        Rule::Accounts => {
+            "a table of accounts, such as { main = { kind = \"twilio\", account_sid = \"AC0123\", numbers = [\"+15550100\"] } }"
+                .into()
+        }
         Rule::Trunks => "a table of peers, such as { office = { allow = [\"10.0.0.5\"] } }".into(),
         Rule::Addresses => "a list of addresses, such as [\"192.168.0.10\", \"203.0.113.5\"]".into(),
         Rule::Networks => "a list of addresses and networks, such as [\"10.0.0.5\", \"192.168.0.0/16\"]".into(),

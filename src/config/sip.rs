@@ -62,13 +62,12 @@ antiphon_types::settings! {
         /// Whom the model may transfer a call to, by the tool transfer_call, by a name that it is told, such as
         /// { front_desk = "tel:+4930123" }; these need no entry in transfer_to. At most 64.
         pub tool_transfer_call: BTreeMap<String, String> = BTreeMap::new(), Rule::TextsByName(64, 256, "tel:+4930123");
-        /// How transfer_call transfers: "blind": the other side calls the target in the hub's place, and the model
-        /// does not learn what comes of it. "warm": the hub calls the target, says a summary of the model's to
-        /// it, and connects it with the caller, who waits meanwhile; such a call is one of max_calls_out.
+        /// How transfer_call transfers: "blind": the other side calls the target in the hub's place; the model
+        /// does not learn what comes of it. "warm": the hub calls the target, says the model's summary and
+        /// connects it with the caller; such a call is one of max_calls_out.
         pub tool_transfer_kind: TransferKind = TransferKind::Blind, Rule::OneOf(&["blind", "warm"]);
         /// What a call out does when an answering machine answers: "go_on", as with a person; "hang_up";
-        /// "leave_message" after its beep, and then hang up; "ask_model": the model is told after the beep. All
-        /// but "go_on" listen before they speak.
+        /// "leave_message" after its beep, and then hang up; "ask_model": the model is told after the beep.
         pub on_voicemail: OnVoicemail =
             OnVoicemail::GoOn,
             Rule::OneOf(&["go_on", "hang_up", "leave_message", "ask_model"]);

@@ -55,8 +55,11 @@ use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 use tower_http::compression::CompressionLayer;
 use tower_http::compression::predicate::{Predicate, SizeAbove};
+use transport::telephony::call_reports::CallWebhooks;
 use transport::telephony::intake::Telephony;
+use transport::telephony::outgoing::DialRights;
 use transport::telephony::sip::Sip;
+use transport::webhooks::Deliveries;
 use transport::webrtc::{Webrtc, signaling};
 use transport::wyoming::Wyoming;
 use transport::{call_control, realtime, rtvi, telephony};
@@ -136,9 +139,11 @@ async fn serve_once_loaded(
         .transpose()
         .map_err(std::io::Error::other)?;
     let webrtc = Webrtc::bind(&config.rtc).await?;
-    let (telephony, audiosocket) = Telephony::open(&config.telephony).await?;
+    let rights = Arc::new(DialRights::of(&config.sip));
+    let (webhooks, deliveries) = CallWebhooks::open(&config)?;
+    let (telephony, audiosocket) = Telephony::open(&config, &keys, rights.clone(), &webhooks).await?;
     let tls = tls.map(|tls| Arc::new(ArcSwap::from_pointee(tls)));
-    let sip = Sip::bind(&config.sip, &keys, tls.clone()).await?;
+    let sip = Sip::bind(&config.sip, &keys, tls.clone(), rights, webhooks).await?;
     let (sip, dialer) = sip.unzip();
     let sip_certificate = sip.as_ref().and_then(Sip::certificate);
     let wyoming = extras.wyoming.map(|listener| Wyoming::new(listener, config.wyoming.clone(), &keys)).transpose()?;
@@ -188,7 +193,7 @@ async fn serve_once_loaded(
             writer.run(written.clone()).await;
         }
     };
-    let listening = BackgroundServices { traces, wyoming, audiosocket, sip };
+    let listening = BackgroundServices { traces, wyoming, audiosocket, sip, deliveries };
     let serving = async {
         tokio::select! {
             () = serve_on(accepting, &app, listening, stop.clone()) => {}
@@ -208,6 +213,8 @@ struct BackgroundServices {
     wyoming: Option<Wyoming>,
     audiosocket: Option<TcpListener>,
     sip: Option<Sip>,
+    /// The webhooks of calls.
+    deliveries: Option<Deliveries>,
 }
 
 async fn serve_on(
@@ -216,7 +223,7 @@ async fn serve_on(
     listening: BackgroundServices,
     stop: CancellationToken,
 ) {
-    let BackgroundServices { traces, wyoming, audiosocket, sip } = listening;
+    let BackgroundServices { traces, wyoming, audiosocket, sip, deliveries } = listening;
     let sessions = &app.sessions;
     let tasks = &sessions.setup.tasks;
     let warmed = sessions.setup.clone();
@@ -260,6 +267,11 @@ async fn serve_on(
             sip.run(app.transport.clone(), stop.clone(), drained.clone()).await;
         }
     };
+    let webhooks = async {
+        if let Some(deliveries) = deliveries {
+            deliveries.run(drained.clone()).await;
+        }
+    };
     let load_sampler = sessions.sample_load(drained.clone());
     let peer_updates = hubs::tell_others(sessions, drained.clone());
     let usage_minutes = app.access.limits.keep_minutes(drained.clone());
@@ -286,6 +298,7 @@ async fn serve_on(
             calls,
             phones,
             sip_calls,
+            webhooks,
         )
     };
     tokio::select! {
@@ -364,6 +377,7 @@ fn router(app: App) -> Router {
         .route("/v1/telephony/{provider}", get(telephony::stream))
         .route("/v1/telephony/{provider}/{token}", get(telephony::stream))
         .route("/v1/telephony/twilio/voice", post(telephony::voice))
+        .route("/v1/telephony/twilio/status", post(telephony::status))
         .route("/healthz", get(probes::alive))
         .route("/readyz", get(health::ready))
         .route("/metrics", get(health::metrics))

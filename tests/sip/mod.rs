@@ -4,7 +4,7 @@
 
 mod answering;
 pub mod calling;
-mod incoming;
+pub mod incoming;
 mod judges;
 mod phone;
 mod reports;

@@ -1,6 +1,7 @@
 //! Phone calls: fake peers of each telephony provider over real sockets, at a real hub.
 
 mod audiosocket;
+mod calls_out;
 mod narrow;
 pub mod phone;
 

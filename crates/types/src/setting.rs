@@ -91,6 +91,8 @@ pub enum Rule {
     TextsByName(usize, usize, &'static str),
     /// A table of tables: settings of calls by the number called or another name.
     Routes,
+    /// A table of tables: the accounts by which calls are made, by a name of the operator's.
+    Accounts,
     /// A table of tables: who may call by SIP, by a name of the operator's.
     Trunks,
     /// A table of the keys of its section, for another engine of its stage; empty: none.

@@ -135,6 +135,7 @@ pub(in crate::server) fn needed(method: &Method, route: Option<&str>) -> AccessR
         | "/v1/telephony/{provider}"
         | "/v1/telephony/{provider}/{token}"
         | "/v1/telephony/twilio/voice"
+        | "/v1/telephony/twilio/status"
         | "/v1/realtime/calls"
         | "/v1/realtime/calls/{id}"
         | "/v1/realtime/calls/{id}/accept"

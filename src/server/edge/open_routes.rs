@@ -10,8 +10,8 @@ use axum::http::Method;
 pub(in crate::server) fn is_open(method: &Method, path: &str) -> bool {
     let is_page = || super::assets::asset(path.trim_start_matches('/')).is_some() && !is_dashboard(path);
     let reads = method == Method::GET || method == Method::HEAD;
-    let is_offer =
-        method == Method::POST && matches!(path, "/v1/realtime" | "/v1/realtime/calls" | "/v1/telephony/twilio/voice");
+    let is_webhook = matches!(path, "/v1/telephony/twilio/voice" | "/v1/telephony/twilio/status");
+    let is_offer = method == Method::POST && (matches!(path, "/v1/realtime" | "/v1/realtime/calls") || is_webhook);
     let is_stream = reads && path.starts_with("/v1/telephony/");
     let is_rtvi = (method == Method::POST || method == Method::PATCH) && is_rtvi_call(path);
     is_offer
@@ -58,6 +58,7 @@ mod tests {
         check(Method::POST, "/v1/realtime/calls", true);
         check(Method::GET, "/v1/telephony/plivo/a-token", true);
         check(Method::POST, "/v1/telephony/twilio/voice", true);
+        check(Method::POST, "/v1/telephony/twilio/status", true);
         check(Method::POST, "/v1/telephony/plivo", false);
         check(Method::POST, "/v1/realtime/calls/rtc_1/hangup", false);
         check(Method::POST, "/", false);

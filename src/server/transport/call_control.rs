@@ -6,7 +6,7 @@
 use super::call::read_call_settings;
 use super::calls::{CallDecision, DecisionError};
 use super::parts::TransportParts;
-use super::transfers::{DialError, MAX_SUMMARY_BYTES, TransferError};
+use super::transfers::{DialError, MAX_SUMMARY_BYTES, ProviderError, TransferError};
 use super::webrtc::signaling::invalid;
 use crate::server::access::caller::Identity;
 use crate::server::edge::refusal::{refused, seconds};
@@ -77,7 +77,8 @@ pub(in crate::server) async fn get(
 pub(in crate::server::transport) fn not_dialed(error: DialError) -> Response {
     match error {
         DialError::Off => {
-            let message = "Calls out need sip.listen, and a trunk with a host in sip.trunks.";
+            let message =
+                "Calls out need an account in telephony.accounts, or sip.listen and a trunk with a host in sip.trunks.";
             refused(StatusCode::BAD_REQUEST, "calls_out_not_configured", message)
         }
         DialError::NotAllowed => {
@@ -93,8 +94,7 @@ pub(in crate::server::transport) fn not_dialed(error: DialError) -> Response {
             response
         }
         DialError::NoRight => {
-            let message =
-                "Client secrets make no calls, and a trunk with a key makes them for that key and for admin keys.";
+            let message = "Client secrets make no calls, and a trunk or an account with a key makes them for that key and for admin keys.";
             refused(StatusCode::FORBIDDEN, "call_not_allowed", message)
         }
         DialError::Wrong(field, why) => {
@@ -115,6 +115,7 @@ pub(in crate::server::transport) fn not_dialed(error: DialError) -> Response {
             response.headers_mut().insert(header::RETRY_AFTER, seconds(RETRY));
             response
         }
+        DialError::Provider(error) => by_provider(error),
         DialError::Refused(response) => *response,
     }
 }
@@ -241,7 +242,11 @@ pub(in crate::server) async fn refer(
         return refused(StatusCode::BAD_REQUEST, "invalid_body", message);
     };
     let Some(transfer) = call.transfer.clone() else {
-        return refused(StatusCode::BAD_REQUEST, "transfer_not_supported", "Only calls by SIP can be transferred.");
+        return refused(
+            StatusCode::BAD_REQUEST,
+            "transfer_not_supported",
+            "Only calls by SIP, and those of a Twilio account in telephony.accounts, can be transferred.",
+        );
     };
     let is_warm = warm.is_some();
     let transferred = match warm {
@@ -290,7 +295,27 @@ fn not_transferred(error: TransferError) -> Response {
             let message = format!("The peer refused the transfer with the status {status} of SIP.");
             refused(StatusCode::BAD_GATEWAY, "transfer_refused", message)
         }
+        TransferError::Provider(error) => by_provider(error),
+        TransferError::NotWarm => {
+            let message = "Only calls by SIP can be transferred warm. Leave 'warm' out.";
+            refused(StatusCode::BAD_REQUEST, "transfer_not_supported", message)
+        }
         TransferError::Ended => unknown_call(),
+    }
+}
+
+/// The response to a request that the provider of a call does not do.
+fn by_provider(error: ProviderError) -> Response {
+    match error {
+        ProviderError::Refused(why) => {
+            refused(StatusCode::BAD_GATEWAY, "provider_refused", format!("The provider refused: {why}"))
+        }
+        ProviderError::Unreachable(why) => {
+            let message = format!("The provider cannot be asked: {why}.");
+            let mut response = refused(StatusCode::BAD_GATEWAY, "provider_unavailable", message);
+            response.headers_mut().insert(header::RETRY_AFTER, seconds(RETRY));
+            response
+        }
     }
 }
 

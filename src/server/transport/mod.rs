@@ -15,7 +15,7 @@ pub(super) mod rtvi;
 mod sideband;
 pub(super) mod telephony;
 mod transfers;
-mod webhooks;
+pub(in crate::server) mod webhooks;
 pub(super) mod webrtc;
 pub(super) mod wyoming;
 

@@ -1,6 +1,6 @@
 //! Transfers of calls, and why a transfer or a call is not made.
 //!
-//! [`super::call_control`] and the tools of a call ask for transfers; [`super::telephony::sip`] makes them. Nothing runs
+//! [`super::call_control`] and the tools of a call ask for transfers; [`super::telephony`] makes them. Nothing runs
 //! here.
 
 use axum::response::Response;
@@ -37,6 +37,10 @@ pub(super) enum TransferError {
     Underway,
     /// The peer refused with this status of SIP.
     Refused(u16),
+    /// The provider of the call does not transfer it.
+    Provider(ProviderError),
+    /// Calls of this transport have no warm transfers.
+    NotWarm,
     /// The target is not called.
     NotDialed(DialError),
     /// The target was called and is not there.
@@ -84,10 +88,19 @@ impl NotConnected {
     }
 }
 
+/// Why a provider does not do what the hub asks for.
+#[derive(Debug)]
+pub(super) enum ProviderError {
+    /// It refuses: for the client, in its words.
+    Refused(String),
+    /// It does not answer, or not as it should: the end of a sentence.
+    Unreachable(&'static str),
+}
+
 /// Why a call is not made.
 #[derive(Debug)]
 pub(super) enum DialError {
-    /// SIP is off, or no trunk has a host.
+    /// There is no account, and SIP is off, or no trunk has a host.
     Off,
     /// The settings do not allow the target.
     NotAllowed,
@@ -95,7 +108,7 @@ pub(super) enum DialError {
     QuietHours,
     /// The key has made as many calls in the last minute as it may; the time until the next one.
     TooManyPerMinute(Duration),
-    /// A client secret, which a browser has, or a key that the trunk does not belong to.
+    /// A client secret, which a browser has, or a key that the trunk or the account does not belong to.
     NoRight,
     /// Something of the request is wrong: the field, and why.
     Wrong(&'static str, String),
@@ -103,6 +116,8 @@ pub(super) enum DialError {
     TooMany,
     /// The trunk's host is not known, or no port is free.
     Unavailable(&'static str),
+    /// The provider of the account does not make the call.
+    Provider(ProviderError),
     /// There is no place for the session.
     Refused(Box<Response>),
 }

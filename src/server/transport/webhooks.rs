@@ -46,7 +46,7 @@ struct WebhookEvent {
 pub(super) struct Webhooks(mpsc::Sender<WebhookEvent>);
 
 /// Posts events to one receiver.
-pub(super) struct Deliveries {
+pub(in crate::server) struct Deliveries {
     events: mpsc::Receiver<WebhookEvent>,
     receiver: Receiver,
 }
@@ -97,7 +97,7 @@ impl Webhooks {
 
 impl Deliveries {
     /// Delivers until `stop`; what is under way or waits then has [`LAST_ATTEMPT`] left.
-    pub(super) async fn run(mut self, stop: CancellationToken) {
+    pub(in crate::server) async fn run(mut self, stop: CancellationToken) {
         let mut underway = JoinSet::new();
         loop {
             tokio::select! {

@@ -4,6 +4,7 @@
 //! reader passes the caller's audio and keys to the session, the writer plays the session's audio and clears it at a barge-in, and
 //! the reporter says what was heard. Nothing here knows a peer's protocol ([`super::leg`]) or decides anything about the dialog.
 
+use super::accounts::{ArrivedStream, SECRET_PARAMETER};
 use super::answerer::{AnswerPlan, Answerer, HeardWords, SessionActivity, Step};
 use super::answering::fax::FaxDetector;
 use super::audio::{Microphone, SessionFrame, Voice};
@@ -30,7 +31,7 @@ use std::collections::VecDeque;
 use std::future::pending;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
-use tokio::sync::{mpsc, watch};
+use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{Instant, sleep_until, timeout};
 
 /// A frame of a peer without marks.
@@ -58,10 +59,12 @@ pub(super) struct Arrival {
     pub(super) parameters: Parameters,
     /// The call's route is what authorizes it.
     pub(super) needs_route: bool,
+    /// Whether Twilio has signed its request.
+    pub(super) is_signed: bool,
     /// Time until the call has started.
     pub(super) starts_within: Duration,
     /// Held until then.
-    pub(super) starting: StartingCall,
+    pub(super) starting: Option<StartingCall>,
 }
 
 /// How a call ends.
@@ -109,9 +112,26 @@ pub(super) async fn serve(
     leg: Box<dyn Leg>,
     arrival: Arrival,
 ) {
+    let mut arrival = arrival;
     let peer = arrival.peer;
     let mut leg = leg;
-    let over = match begin(&transport, &mut source, leg.as_mut(), arrival).await {
+    let begun = match started(&mut source, leg.as_mut(), &mut arrival).await {
+        Ok(start) => match expecting_call(&transport, &start, &arrival) {
+            Ok(Some(call)) => {
+                let (over, is_over) = oneshot::channel();
+                let stream = ArrivedStream { link: (source, sink), leg, start, over };
+                // A call that is over drops the stream.
+                if call.send(stream).is_ok() {
+                    let _ = is_over.await;
+                }
+                return;
+            }
+            Ok(None) => begin(&transport, start, arrival),
+            Err(over) => Err(over),
+        },
+        Err(over) => Err(over),
+    };
+    let over = match begun {
         Ok((call, start, greeting)) => {
             let session = call.call().session().clone();
             let conversation = Conversation::new(&call, leg);
@@ -185,14 +205,8 @@ impl HeldLine {
     }
 }
 
-/// Waits for the start of the call and opens its session.
-async fn begin(
-    transport: &Arc<TransportParts>,
-    source: &mut Source,
-    leg: &mut dyn Leg,
-    arrival: Arrival,
-) -> Result<(CallEntry, Start, Option<String>), Over> {
-    let Arrival { client, caller, peer, route, parameters, needs_route, starts_within, starting } = arrival;
+/// Waits for the start of the call.
+async fn started(source: &mut Source, leg: &mut dyn Leg, arrival: &mut Arrival) -> Result<Start, Over> {
     let first = async {
         loop {
             let said = match source.next().await {
@@ -214,11 +228,35 @@ async fn begin(
         }
     };
     let late = || Over::Close(1008, "the stream did not start in time".into());
-    let mut start = tokio::select! {
-        first = timeout(starts_within, first) => first.map_err(|_| late())??,
-        () = starting.evicted() => return Err(Over::Gone),
-    };
-    drop(starting);
+    let Some(starting) = arrival.starting.take() else { return Err(Over::Gone) };
+    tokio::select! {
+        first = timeout(arrival.starts_within, first) => first.map_err(|_| late())?,
+        () = starting.evicted() => Err(Over::Gone),
+    }
+}
+
+/// The call of ours that this stream is for; `None`: it is another call.
+fn expecting_call(
+    transport: &TransportParts,
+    start: &Start,
+    arrival: &Arrival,
+) -> Result<Option<oneshot::Sender<ArrivedStream>>, Over> {
+    let Some(secret) = start.parameters.get(SECRET_PARAMETER) else { return Ok(None) };
+    let call = transport.telephony.accounts.as_ref().and_then(|accounts| accounts.claim(secret));
+    if call.is_none() {
+        transport.sessions.access.security.refused(arrival.client, arrival.route, 401, "unknown call");
+        return Err(Over::Close(1008, "no call waits for this stream".into()));
+    }
+    Ok(call)
+}
+
+/// Opens the session of a call that has started.
+fn begin(
+    transport: &Arc<TransportParts>,
+    mut start: Start,
+    arrival: Arrival,
+) -> Result<(CallEntry, Start, Option<String>), Over> {
+    let Arrival { client, caller, peer, route, parameters, needs_route, is_signed, .. } = arrival;
     // The peer's own words count; the URL adds to them.
     start.parameters.add_missing(parameters);
     let chosen = transport.telephony.route(&start.parameters);
@@ -244,7 +282,9 @@ async fn begin(
     // Phones know no id of their call at the hub: the session's serves those who join it.
     let id = call.session().as_str().to_owned();
     let peer_id = start.parameters.get("call").map(str::to_owned);
-    let new = NewCall { call, owner, transport: peer, peer_id, offers: None, transfer: None };
+    let accounts = transport.telephony.accounts.as_ref().filter(|_| is_signed);
+    let transfer = accounts.and_then(|accounts| accounts.transfer_of(&start.parameters));
+    let new = NewCall { call, owner, transport: peer, peer_id, offers: None, transfer };
     Ok((transport.calls.list(id, new), start, greeting))
 }
 

@@ -3,11 +3,15 @@
 //!
 //! [`super`] asks it for each connection, [`super::conversation`] for the route of a call. It opens no session.
 
+use super::accounts::Accounts;
 use super::audiosocket;
+use super::call_reports::CallWebhooks;
 use super::leg::Parameters;
+use super::outgoing::DialRights;
 use super::signature::AuthToken;
-use crate::config::TelephonyConfig;
+use crate::config::{Config, TelephonyConfig};
 use crate::server::access::holder_counts::{HolderCount, HolderCounts};
+use crate::server::access::keys::Keys;
 use crate::server::edge::client::Client;
 use crate::server::edge::connection_slots::ConnectionSlot;
 use antiphon_engines::secret;
@@ -31,6 +35,8 @@ pub(in crate::server) struct Telephony {
     pub(super) unauthenticated: bool,
     /// What Twilio signs with; `None`: its signatures are not checked, and it needs a token as the others do.
     pub(super) auth_token: ArcSwapOption<AuthToken>,
+    /// Those that calls are made by; `None`: there are none.
+    pub(super) accounts: Option<Accounts>,
     routes: HashMap<String, Route>,
     pub(in crate::server::transport) key_pause: Duration,
     /// WebSockets whose call has not started yet, in all and by address.
@@ -71,6 +77,7 @@ impl Telephony {
         Self {
             unauthenticated: config.unauthenticated,
             auth_token: ArcSwapOption::empty(),
+            accounts: None,
             routes: routes.collect(),
             key_pause: Duration::from_millis(u64::from(config.key_pause_ms)),
             starting: Arc::new(Semaphore::new(MAX_STARTING)),
@@ -78,19 +85,26 @@ impl Telephony {
         }
     }
 
-    /// The same with Twilio's auth token, from the environment or the file that it names, and the listener for AudioSocket.
-    /// Blocks for the time of a small file.
+    /// The same with Twilio's auth token, from the environment or the file that it names, the accounts, and the listener for
+    /// AudioSocket. Blocks for the time of small files.
     ///
     /// # Errors
-    /// The token cannot be read, or the address cannot be listened on.
-    pub(in crate::server) async fn open(config: &TelephonyConfig) -> std::io::Result<(Self, Option<TcpListener>)> {
+    /// The token cannot be read, an account cannot be used, or the address cannot be listened on.
+    pub(in crate::server) async fn open(
+        config: &Config,
+        keys: &Keys,
+        rights: Arc<DialRights>,
+        webhooks: &CallWebhooks,
+    ) -> std::io::Result<(Self, Option<TcpListener>)> {
+        let accounts = Accounts::open(config, keys, rights, webhooks.reports.clone())?;
+        let config = &config.telephony;
         let token = secret::read(&config.twilio_auth_token_env).map_err(std::io::Error::other)?;
         let address = config.audiosocket_listen.as_str();
         let audiosocket = if address.is_empty() { None } else { Some(listen(address).await?) };
         if audiosocket.is_some() {
             tracing::info!("listening for AudioSocket on {address}");
         }
-        let telephony = Self::new(config);
+        let telephony = Self { accounts, ..Self::new(config) };
         if let Some(token) = token {
             telephony.replace_auth_token(&token);
         }
@@ -100,6 +114,9 @@ impl Telephony {
     /// Requests of Twilio are checked with this auth token from now on.
     pub(in crate::server) fn replace_auth_token(&self, token: &str) {
         self.auth_token.store(Some(Arc::new(AuthToken::new(token))));
+        if let Some(accounts) = &self.accounts {
+            accounts.replace_auth_token(token);
+        }
     }
 
     /// The route of a call: by the parameter `route`, the UUID or the number called; then `default`.

@@ -1,20 +1,25 @@
-//! Phone calls: `WS /v1/telephony/{provider}` for the streams of Twilio, Telnyx, Plivo, Vonage, jambonz and Asterisk, a webhook
-//! that answers Twilio's calls, a listener for Asterisk AudioSocket, and SIP ([`sip`]).
+//! Phone calls: `WS /v1/telephony/{provider}` for the streams of Twilio, Telnyx, Plivo, Vonage, jambonz and Asterisk, webhooks
+//! that answer Twilio's calls and take the statuses of calls out, a listener for Asterisk AudioSocket, and SIP ([`sip`]).
+//! [`calls_out`] makes calls, by SIP or by [`accounts`].
 //!
 //! This file authenticates a peer, takes a place for its call ([`intake`]) and hands the connection to
 //! [`conversation`]. Each peer's protocol is a [`leg::Leg`] in a file of its own. No call is accepted without a
 //! signature or a token unless `telephony.unauthenticated` says so.
 
+mod accounts;
 mod answerer;
 pub(in crate::server::transport) mod answering;
 mod asterisk;
 mod audio;
 mod audiosocket;
+pub(in crate::server) mod call_reports;
+pub(in crate::server::transport) mod calls_out;
 mod conversation;
 pub(in crate::server) mod intake;
 mod jambonz;
 mod leg;
 mod link;
+pub(in crate::server) mod outgoing;
 mod paced;
 mod playout;
 mod plivo;
@@ -25,6 +30,7 @@ mod telnyx;
 #[cfg(feature = "testing")]
 pub mod testing;
 mod twilio;
+mod twiml;
 mod vonage;
 
 use super::parts::TransportParts;
@@ -36,6 +42,7 @@ use crate::server::edge::client::Client;
 use crate::server::edge::connection_slots::ConnectionSlots;
 use crate::server::edge::inflow::{Inflow, expect_frames};
 use crate::server::edge::refusal::refused;
+use accounts::STATUS_ROUTE;
 use axum::body::to_bytes;
 use axum::extract::ws::WebSocketUpgrade;
 use axum::extract::{Extension, Path, RawQuery, Request, State};
@@ -146,15 +153,16 @@ pub(in crate::server) async fn stream(
     let signed = (provider == Provider::Twilio).then_some(signed);
     // Twilio takes no query in the address of a stream and signs none: one was added behind its back.
     if signed.is_some() && transport.telephony.auth_token.load().is_some() && uri.query().is_some() {
-        transport.sessions.access.security.refused(client, STREAM_ROUTE, 403, "a query that is not signed");
-        let message = "Twilio does not sign the query of a stream. Remove it: a token belongs in the path, and a route or other \
-                       parameters in <Parameter> elements of the TwiML.";
-        return refused(StatusCode::FORBIDDEN, "invalid_signature", message);
+        return unsigned_query(&transport, client);
     }
-    let caller = match authenticate(&transport, (client, STREAM_ROUTE), &headers, token.as_deref(), signed).await {
-        Ok(caller) => caller,
+    let authenticated = authenticate(&transport, (client, STREAM_ROUTE), &headers, token.as_deref(), signed).await;
+    let (caller, is_signed) = match authenticated {
+        Ok(authenticated) => authenticated,
         Err(response) => return *response,
     };
+    if is_signed && uri.query().is_some() {
+        return unsigned_query(&transport, client);
+    }
     let leg = match provider.leg(&parameters) {
         Ok(leg) => leg,
         Err(error) => return refused(StatusCode::BAD_REQUEST, "invalid_value", error.to_string()),
@@ -172,8 +180,9 @@ pub(in crate::server) async fn stream(
         route: STREAM_ROUTE,
         parameters,
         needs_route: false,
+        is_signed,
         starts_within: STARTS_WITHIN,
-        starting,
+        starting: Some(starting),
     };
     let tasks = transport.sessions.setup.tasks.clone();
     link::configured(ws).protocols(provider.subprotocol()).on_upgrade(move |socket| {
@@ -186,6 +195,14 @@ pub(in crate::server) async fn stream(
     })
 }
 
+/// The response to a stream whose query nobody has signed.
+fn unsigned_query(transport: &TransportParts, client: Client) -> Response {
+    transport.sessions.access.security.refused(client, STREAM_ROUTE, 403, "a query that is not signed");
+    let message = "Twilio does not sign the query of a stream. Remove it: a token belongs in the path, and a route or other \
+                   parameters in <Parameter> elements of the TwiML.";
+    refused(StatusCode::FORBIDDEN, "invalid_signature", message)
+}
+
 /// The handler of `POST /v1/telephony/twilio/voice`: the TwiML that connects a call to the stream.
 pub(in crate::server) async fn voice(
     State(transport): State<Arc<TransportParts>>,
@@ -194,12 +211,9 @@ pub(in crate::server) async fn voice(
     headers: HeaderMap,
     request: Request,
 ) -> Response {
-    let form = match timeout(FORM, to_bytes(request.into_body(), MAX_FORM_BYTES)).await {
-        Ok(Ok(bytes)) => form_urlencoded::parse(&bytes).into_owned().collect::<Vec<_>>(),
-        Ok(Err(_)) => {
-            return refused(StatusCode::PAYLOAD_TOO_LARGE, "invalid_value", "The form is longer than 64 KiB.");
-        }
-        Err(_) => return refused(StatusCode::REQUEST_TIMEOUT, "invalid_value", "The form did not arrive in 10 s."),
+    let form = match read_form(request).await {
+        Ok(form) => form,
+        Err(response) => return *response,
     };
     let (token, _) = parameters_of(query.as_deref());
     let path = query.map_or_else(|| VOICE_ROUTE.to_owned(), |query| format!("{VOICE_ROUTE}?{query}"));
@@ -214,17 +228,60 @@ pub(in crate::server) async fn voice(
         let base = public_url(&sessions.edge.config, client, &headers);
         let base = base.replacen("http", "ws", 1);
         let token = token.map(|token| format!("/{}", percent_encoded(&token))).unwrap_or_default();
-        let url = xml(&format!("{}/v1/telephony/twilio{token}", base.trim_end_matches('/')));
-        let value = |name: &str| form.iter().find(|(known, _)| known == name).map(|(_, value)| xml(value));
-        let parameter =
-            |(name, field): (&str, &str)| Some(format!("<Parameter name=\"{name}\" value=\"{}\"/>", value(field)?));
-        let parameters: String = [("from", "From"), ("to", "To")].into_iter().filter_map(parameter).collect();
-        format!("<Connect><Stream url=\"{url}\">{parameters}</Stream></Connect>")
+        let url = format!("{}/v1/telephony/twilio{token}", base.trim_end_matches('/'));
+        let parameters = [("from", "From"), ("to", "To")];
+        twiml::stream(&url, parameters.into_iter().filter_map(|(name, field)| Some((name, field_of(&form, field)?))))
     } else {
         "<Reject reason=\"busy\"/>".to_owned()
     };
-    let body = format!("<?xml version=\"1.0\" encoding=\"UTF-8\"?><Response>{twiml}</Response>");
-    ([(header::CONTENT_TYPE, "text/xml; charset=utf-8")], body).into_response()
+    ([(header::CONTENT_TYPE, "text/xml; charset=utf-8")], twiml::document(&twiml)).into_response()
+}
+
+/// The handler of `POST /v1/telephony/twilio/status?call=ID`: how far a call out is.
+pub(in crate::server) async fn status(
+    State(transport): State<Arc<TransportParts>>,
+    RawQuery(query): RawQuery,
+    Extension(client): Extension<Client>,
+    headers: HeaderMap,
+    request: Request,
+) -> Response {
+    let form = match read_form(request).await {
+        Ok(form) => form,
+        Err(response) => return *response,
+    };
+    let query = query.unwrap_or_default();
+    let access = &transport.sessions.access;
+    let base = public_url(&access.edge.config, client, &headers);
+    let urls = signature::urls(&base, &format!("{STATUS_ROUTE}?{query}"), false);
+    let call = form_urlencoded::parse(query.as_bytes()).find(|(name, _)| name == "call").map(|(_, id)| id);
+    let accounts = transport.telephony.accounts.as_ref();
+    let is_signed = accounts
+        .is_some_and(|accounts| accounts.report(&call.unwrap_or_default(), signature_of(&headers), &urls, &form));
+    if !is_signed {
+        access.security.refused(client, STATUS_ROUTE, 403, "wrong signature");
+        let message = "The X-Twilio-Signature is missing or wrong. Check the auth token of the account in \
+                       telephony.accounts and server.public_url.";
+        return refused(StatusCode::FORBIDDEN, "invalid_signature", message);
+    }
+    StatusCode::NO_CONTENT.into_response()
+}
+
+/// The fields of a form of Twilio. The response refuses the request.
+async fn read_form(request: Request) -> Result<Vec<(String, String)>, Box<Response>> {
+    let refuse = |status, message| Box::new(refused(status, "invalid_value", message));
+    match timeout(FORM, to_bytes(request.into_body(), MAX_FORM_BYTES)).await {
+        Ok(Ok(bytes)) => Ok(form_urlencoded::parse(&bytes).into_owned().collect()),
+        Ok(Err(_)) => Err(refuse(StatusCode::PAYLOAD_TOO_LARGE, "The form is longer than 64 KiB.")),
+        Err(_) => Err(refuse(StatusCode::REQUEST_TIMEOUT, "The form did not arrive in 10 s.")),
+    }
+}
+
+fn field_of<'a>(form: &'a [(String, String)], name: &str) -> Option<&'a str> {
+    form.iter().find(|(known, _)| known == name).map(|(_, value)| value.as_str())
+}
+
+fn signature_of(headers: &HeaderMap) -> &str {
+    headers.get(signature::HEADER).and_then(|value| value.to_str().ok()).unwrap_or_default()
 }
 
 /// Accepts AudioSocket connections until `stop` is cancelled, then closes the listener.
@@ -273,8 +330,9 @@ async fn audiosocket_call(transport: Arc<TransportParts>, stream: TcpStream, cli
         route: AUDIOSOCKET_ROUTE,
         parameters: Parameters::default(),
         needs_route: !transport.telephony.unauthenticated,
+        is_signed: false,
         starts_within: AUDIOSOCKET_STARTS_WITHIN,
-        starting,
+        starting: Some(starting),
     };
     conversation::serve(transport, link::tcp(stream), Box::<audiosocket::AudioSocket>::default(), arrival).await;
 }
@@ -286,26 +344,29 @@ struct SignedRequest<'a, F: Fn(&str) -> Vec<String>> {
 }
 
 /// Checks a signature where Twilio has to sign, else a token: an API key or a short-lived one, in the path, the query or the
-/// headers. The response refuses the request.
+/// headers. Gives the caller, and whether Twilio has signed. The response refuses the request.
 async fn authenticate(
     transport: &TransportParts,
     (client, route): (Client, &'static str),
     headers: &HeaderMap,
     token: Option<&str>,
     signed: Option<SignedRequest<'_, impl Fn(&str) -> Vec<String>>>,
-) -> Result<Caller, Box<Response>> {
+) -> Result<(Caller, bool), Box<Response>> {
     let access = &transport.sessions.access;
     let mut is_signed = false;
-    if let (Some(auth_token), Some(signed)) = (transport.telephony.auth_token.load_full(), signed) {
-        let signature = headers.get(signature::HEADER).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    if let Some(signed) = signed {
+        let signature = signature_of(headers);
         let urls = (signed.urls)(&public_url(&access.edge.config, client, headers));
-        if !auth_token.has_signed(signature, &urls, signed.form) {
+        let auth_token = transport.telephony.auth_token.load_full();
+        let accounts = transport.telephony.accounts.as_ref();
+        is_signed = auth_token.as_ref().is_some_and(|token| token.has_signed(signature, &urls, signed.form))
+            || accounts.is_some_and(|accounts| accounts.have_signed(signature, &urls, signed.form));
+        if auth_token.is_some() && !is_signed {
             access.security.refused(client, route, 403, "wrong signature");
             let message = "The X-Twilio-Signature is missing or wrong. Check the auth token (telephony.twilio_auth_token_env) \
                            and server.public_url.";
             return Err(Box::new(refused(StatusCode::FORBIDDEN, "invalid_signature", message)));
         }
-        is_signed = true;
     }
     let token = token.map(str::to_owned).or_else(|| credentials_of(headers));
     if let Some(token) = token {
@@ -315,14 +376,16 @@ async fn authenticate(
             let value = HeaderValue::from_str(&format!("Bearer {token}")).ok();
             bearer.extend(value.map(|value| (header::AUTHORIZATION, value)));
             auth::fetch_ephemeral_key(access, client, &bearer).await;
-            return auth::caller(access, client, &bearer).map_err(|refusal| {
+            let caller = auth::caller(access, client, &bearer).map_err(|refusal| {
                 auth::log(access, client, route, refusal);
                 Box::new(auth::unauthorized_call(refusal))
             });
+            return caller.map(|caller| (caller, is_signed));
         }
     }
     if is_signed || transport.telephony.unauthenticated {
-        return Ok(Caller { owner: None, settings: None, credential: Credential::Call, language: None });
+        let caller = Caller { owner: None, settings: None, credential: Credential::Call, language: None };
+        return Ok((caller, is_signed));
     }
     access.security.refused(client, route, 401, "no token");
     let message = "A call needs a token: an API key or a short-lived key behind the provider's name in the path, as the query \
@@ -354,21 +417,6 @@ fn parameters_of(query: Option<&str>) -> (Option<String>, Parameters) {
 
 fn percent_encoded(text: &str) -> String {
     form_urlencoded::byte_serialize(text.as_bytes()).collect::<String>().replace('+', "%20")
-}
-
-/// Text as the value of an XML attribute. Control characters, which XML does not have, are left out.
-fn xml(text: &str) -> String {
-    let mut escaped = String::with_capacity(text.len());
-    for c in text.chars().filter(|c| !c.is_control()) {
-        match c {
-            '&' => escaped.push_str("&amp;"),
-            '<' => escaped.push_str("&lt;"),
-            '>' => escaped.push_str("&gt;"),
-            '"' => escaped.push_str("&quot;"),
-            c => escaped.push(c),
-        }
-    }
-    escaped
 }
 
 #[cfg(test)]
@@ -407,8 +455,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_caller_sends_is_no_xml() {
-        assert_eq!(xml("<a b=\"c\">&\u{0}"), "&lt;a b=&quot;c&quot;&gt;&amp;");
+    fn a_token_is_encoded_in_a_path() {
         assert_eq!(percent_encoded("ek_a b/c"), "ek_a%20b%2Fc");
     }
 }

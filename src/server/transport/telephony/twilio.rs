@@ -11,6 +11,10 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use std::borrow::Cow;
 
+/// Parameters of a stream that Twilio itself names: its account, and its id of the call.
+pub(super) const ACCOUNT_PARAMETER: &str = "account_sid";
+pub(super) const CALL_PARAMETER: &str = "call_sid";
+
 /// See the module.
 #[derive(Default)]
 pub(super) struct Twilio {
@@ -103,6 +107,9 @@ fn started(start: &Value) -> Result<(String, Start), LegError> {
         return Err(LegError::Coding(encoding.chars().take(40).collect()));
     }
     let mut parameters = Parameters::default();
+    // The first of a name counts: those of the TwiML change none of Twilio's own.
+    parameters.add(ACCOUNT_PARAMETER, &start["accountSid"]);
+    parameters.add(CALL_PARAMETER, &start["callSid"]);
     parameters.add_all(start.get("customParameters"));
     parameters.add("call", &start["callSid"]);
     Ok((stream, Start { input: Coding::ULAW, output: Coding::ULAW, parameters }))

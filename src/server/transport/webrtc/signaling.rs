@@ -18,8 +18,9 @@ use crate::server::transport::call::{Call, CallOpening, read_call_settings};
 use crate::server::transport::call_control::not_dialed;
 use crate::server::transport::calls::NewCall;
 use crate::server::transport::parts::TransportParts;
-use crate::server::transport::telephony::sip::{self, DialRequest, Dialer};
-use crate::server::transport::transfers::DialError;
+use crate::server::transport::telephony::calls_out;
+use crate::server::transport::telephony::outgoing::DialRequest;
+use crate::server::transport::telephony::sip::Dialer;
 use antiphon_protocol::{ServerEvent, SessionKind, SessionUpdate, WireError};
 use antiphon_session::AudioMode;
 use axum::body::Bytes;
@@ -135,8 +136,7 @@ async fn dial(
     request: DialRequest,
     settings: Option<Arc<SessionUpdate>>,
 ) -> Response {
-    let Some(dialer) = dialer else { return not_dialed(DialError::Off) };
-    match sip::dial(dialer, transport, caller, request, settings).await {
+    match calls_out::dial(dialer, transport, caller, request, settings).await {
         Ok(id) => {
             let location = HeaderValue::try_from(format!("{ROUTE}/{id}")).expect("letters and digits");
             let body = axum::Json(serde_json::json!({"id": id, "object": "realtime.call", "state": "calling"}));

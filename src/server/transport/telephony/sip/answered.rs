@@ -103,8 +103,8 @@ async fn connect(
     entry.call().leave();
     entry.set_transferred(target_entry.id());
     target_entry.set_transferred(entry.id());
-    dialer.settings().report_transfer(entry.id(), direction, target_entry.id());
-    dialer.settings().report_transfer(target_entry.id(), "out", entry.id());
+    dialer.settings().reports.report_transfer(entry.id(), direction, target_entry.id());
+    dialer.settings().reports.report_transfer(target_entry.id(), "out", entry.id());
     // Who asked for it may be gone.
     let _ = answer.send(Ok(()));
     let other = BridgeSide { source: &mut source, sink: &mut sink, keys: &keys };

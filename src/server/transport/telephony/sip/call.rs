@@ -117,9 +117,9 @@ pub(super) async fn serve(transport: Arc<TransportParts>, dialer: Arc<Dialer>, a
     let dialog = AnsweredDialog { dialog, control, sockets, advertised, session, signaling, agreed };
     let direction = "in";
     let answered = AnsweredCall { dialog, tracker, keys, requests, greeting, answer: None, origin, direction };
-    settings.report(entry.id(), "in", CallState::InProgress);
+    settings.reports.report(entry.id(), "in", CallState::InProgress);
     serve_answered(&transport, &dialer, &entry, answered).await;
-    settings.report(entry.id(), "in", CallState::Ended);
+    settings.reports.report(entry.id(), "in", CallState::Ended);
 }
 
 fn refuse(dialog: &DialogHandle, refusal: Refusal) {

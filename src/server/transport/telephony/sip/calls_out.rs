@@ -1,14 +1,15 @@
 //! Calls out by SIP: `POST /v1/realtime/calls` with a target.
 //!
-//! [`super::super::super::webrtc::signaling`] reads the request and calls [`dial`]. [`super::answered`] serves the call from
+//! [`super::super::calls_out`] chooses between trunks and accounts and calls [`dial`]. [`super::answered`] serves the call from
 //! its answer on.
 
 use super::answered::{AnsweredCall, serve_answered};
-use super::dial::{AnsweredDial, DialRequest, DialedCall, Dialer};
+use super::dial::{AnsweredDial, DialedCall, Dialer};
 use crate::server::access::caller::Caller;
 use crate::server::edge::client::Client;
 use crate::server::transport::calls::CallState;
 use crate::server::transport::parts::TransportParts;
+use crate::server::transport::telephony::outgoing::DialRequest;
 use crate::server::transport::transfers::DialError;
 use antiphon_protocol::SessionUpdate;
 use std::sync::Arc;
@@ -18,7 +19,7 @@ use std::sync::Arc;
 ///
 /// # Errors
 /// [`DialError`].
-pub(in crate::server::transport) async fn dial(
+pub(in crate::server::transport::telephony) async fn dial(
     dialer: &Arc<Dialer>,
     transport: &Arc<TransportParts>,
     caller: (Client, Caller),

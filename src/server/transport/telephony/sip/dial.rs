@@ -1,4 +1,4 @@
-//! The dialing of calls by SIP: what may be called, by which trunk, and the call until it is answered or not.
+//! The dialing of calls by SIP: by which trunk, and the call until it is answered or not.
 //!
 //! [`super::calls_out`] dials what clients ask for, [`super::warm_transfer`] the targets of transfers. How many at a time is
 //! in `sip.max_calls_out`. The session is opened before anything rings, so that a call that is answered has its place.
@@ -11,113 +11,42 @@ use super::recital::Recital;
 use super::settings::{CallSettings, protection};
 use super::tools::CallTools;
 use super::transfer::{CallOrigin, CallTransfers, TransferRequests};
-use crate::config::{
-    MAX_VOICEMAIL_MESSAGE_BYTES, OnVoicemail, QuietHours, SipTransport, SipTrunk, SrtpUse, TransferTargets,
-};
+use crate::config::{OnVoicemail, SipTransport, SipTrunk, SrtpUse};
 use crate::server::access::caller::Caller;
 use crate::server::access::security::Act;
 use crate::server::edge::client::Client;
 use crate::server::sessions::admission;
 use crate::server::transport::call::{Call, CallOpening, CallOutput};
-use crate::server::transport::calls::{CallEntry, CallState, NewCall};
+use crate::server::transport::calls::{CallState, NewCall};
 use crate::server::transport::parts::TransportParts;
 use crate::server::transport::telephony::answerer::AnswerPlan;
+use crate::server::transport::telephony::outgoing::{
+    DialRequest, DialRights, OutgoingEntry, RINGS, ROUTE, check_key, has_number, no_target,
+};
 use crate::server::transport::telephony::reply_progress::ReplyTracker;
 use crate::server::transport::transfers::DialError;
 use antiphon_engine_api::llm::Llm;
 use antiphon_protocol::{SessionKind, SessionUpdate};
 use antiphon_session::AudioMode;
 use antiphon_sip::sdp::{self, Agreed, Local, MasterKey};
-use antiphon_sip::{EndCause, OutgoingCall, Peer, Transport, TrunkId, is_transfer_target};
-use antiphon_types::KeyId;
+use antiphon_sip::{EndCause, OutgoingCall, Peer, Transport, TrunkId};
 use axum::response::IntoResponse;
-use serde::Deserialize;
-use std::collections::{HashMap, VecDeque};
 use std::net::SocketAddr;
-use std::ops::Deref;
-use std::sync::{Arc, Mutex};
-use std::time::Duration;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
-use tokio::time::{Instant, sleep};
+use std::sync::Arc;
+use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot};
+use tokio::time::sleep;
 
 /// The transport's name, for logs and turn records.
 const TRANSPORT: &str = "sip";
-/// The pattern of the route, for the log.
-const ROUTE: &str = "/v1/realtime/calls";
-/// The longest wait for an answer: a voicemail answers after some 25 s, most exchanges give up after 60.
-const RINGS: Duration = Duration::from_secs(60);
-/// The longest greeting: some two minutes of speech.
-const MAX_GREETING_BYTES: usize = 2_000;
 /// What a hub without a name calls itself.
 const CALLER: &str = "antiphon";
-const MINUTE: Duration = Duration::from_secs(60);
-
-/// What a client asks for.
-#[derive(Clone, Debug, Deserialize)]
-pub(in crate::server::transport) struct DialRequest {
-    /// The number or address: `tel:` or `sip:`.
-    pub(in crate::server::transport) to: String,
-    /// Shown as the caller; the trunk's where it is missing.
-    pub(in crate::server::transport) from: Option<String>,
-    /// By its name; the first that has a host where it is missing.
-    pub(in crate::server::transport) trunk: Option<String>,
-    /// Said once somebody answers.
-    pub(in crate::server::transport) greeting: Option<String>,
-    /// What the call does when an answering machine answers; `sip.on_voicemail` where it is missing.
-    pub(in crate::server::transport) on_voicemail: Option<OnVoicemail>,
-    /// Instructions of the message that is left; `sip.voicemail_message` where they are missing.
-    pub(in crate::server::transport) voicemail_message: Option<String>,
-}
 
 /// Makes calls by the trunks.
 pub(in crate::server) struct Dialer {
     trunks: Vec<DialTrunk>,
-    rights: DialRights,
-    recent: RecentCalls,
-    /// Calls at a time.
-    places: Arc<Semaphore>,
+    rights: Arc<DialRights>,
     dials: mpsc::Sender<Dial>,
     settings: Arc<CallSettings>,
-}
-
-/// When each key's calls of the last minute were made.
-#[derive(Default)]
-struct RecentCalls(Mutex<HashMap<Option<KeyId>, VecDeque<Instant>>>);
-
-impl RecentCalls {
-    /// Counts a call of this key, of which it may make `most` in a minute; 0: any number.
-    ///
-    /// # Errors
-    /// The time until it may make one.
-    fn count(&self, owner: Option<KeyId>, most: usize) -> Result<(), Duration> {
-        if most == 0 {
-            return Ok(());
-        }
-        let now = Instant::now();
-        let mut recent = self.0.lock().expect("no panic while locked");
-        // Keys without a recent call are forgotten.
-        recent.retain(|_, calls| {
-            while calls.front().is_some_and(|at| now.duration_since(*at) >= MINUTE) {
-                calls.pop_front();
-            }
-            !calls.is_empty()
-        });
-        let calls = recent.entry(owner).or_default();
-        if let Some(first) = calls.front().filter(|_| calls.len() >= most) {
-            return Err(MINUTE.saturating_sub(now.duration_since(*first)));
-        }
-        calls.push_back(now);
-        Ok(())
-    }
-}
-
-/// Who may be called, when, and how often.
-pub(super) struct DialRights {
-    pub(super) allowed: TransferTargets,
-    /// `None`: at any time.
-    pub(super) quiet_hours: Option<QuietHours>,
-    /// Of one key; 0: no limit.
-    pub(super) max_per_minute: usize,
 }
 
 /// A trunk by which calls are made.
@@ -160,19 +89,16 @@ impl DialTrunk {
 impl Dialer {
     pub(super) fn new(
         trunks: Vec<DialTrunk>,
-        rights: DialRights,
-        max_calls: usize,
+        rights: Arc<DialRights>,
         dials: mpsc::Sender<Dial>,
         settings: Arc<CallSettings>,
     ) -> Self {
-        Self {
-            trunks,
-            rights,
-            recent: RecentCalls::default(),
-            places: Arc::new(Semaphore::new(max_calls)),
-            dials,
-            settings,
-        }
+        Self { trunks, rights, dials, settings }
+    }
+
+    /// Whether a trunk has a host.
+    pub(in crate::server::transport::telephony) fn has_trunks(&self) -> bool {
+        !self.trunks.is_empty()
     }
 
     /// Begins a call that a client asks for. Returns at once, or within the lookup of the trunk's host, 10 s at most.
@@ -186,23 +112,12 @@ impl Dialer {
         request: DialRequest,
         settings: Option<Arc<SessionUpdate>>,
     ) -> Result<DialedCall, DialError> {
-        let DialRequest { to, from, trunk, greeting, on_voicemail, voicemail_message } = request;
         if self.trunks.is_empty() {
             return Err(DialError::Off);
         }
-        if !is_transfer_target(&to) || !has_number(&to) {
-            return Err(no_target());
-        }
-        if greeting.as_ref().is_some_and(|greeting| greeting.len() > MAX_GREETING_BYTES) {
-            return Err(DialError::Wrong("greeting", format!("It has at most {MAX_GREETING_BYTES} bytes.")));
-        }
-        if voicemail_message.as_ref().is_some_and(|message| message.len() > MAX_VOICEMAIL_MESSAGE_BYTES) {
-            let most = format!("It has at most {MAX_VOICEMAIL_MESSAGE_BYTES} bytes.");
-            return Err(DialError::Wrong("voicemail_message", most));
-        }
-        if !self.rights.allowed.allow(&to) {
-            return Err(DialError::NotAllowed);
-        }
+        request.check()?;
+        let DialRequest { to, from, trunk, account: _, greeting, on_voicemail, voicemail_message } = request;
+        self.rights.allow(&to)?;
         let trunk = trunk.map_or(TrunkChoice::First, TrunkChoice::Named);
         let mut dialed = self.begin(transport, caller, NewDial { to, from, trunk, settings, recital: None }).await?;
         dialed.greeting = greeting;
@@ -228,21 +143,12 @@ impl Dialer {
         if !has_number(&to) {
             return Err(no_target());
         }
-        let time = jiff::Zoned::now();
-        let minute = 60 * time.hour() as u16 + time.minute() as u16;
-        if self.rights.quiet_hours.is_some_and(|hours| hours.contain(minute)) {
-            return Err(DialError::QuietHours);
-        }
+        self.rights.check_time()?;
         let trunk = self.trunk(&trunk)?;
         let access = &transport.sessions.access;
         let owner = caller.owner;
-        let is_trunks = trunk.key.is_empty() || access.keys.name_of(owner).as_ref() == Some(&trunk.key);
-        // Settings that the caller is bound to are those of a client secret.
-        if caller.settings.is_some() || !is_trunks && !access.keys.is_admin(owner) {
-            return Err(DialError::NoRight);
-        }
-        self.recent.count(owner, self.rights.max_per_minute).map_err(DialError::TooManyPerMinute)?;
-        let place = self.places.clone().try_acquire_owned().map_err(|_| DialError::TooMany)?;
+        check_key(access, &caller, &trunk.key)?;
+        let place = self.rights.take(owner)?;
         let addresses = self.settings.ports.look_up(&trunk.host, trunk.port).await;
         let address = *addresses.first().ok_or(DialError::Unavailable("the trunk's host is not known"))?;
         let admitted = admission::admit(&transport.sessions, client, owner, ROUTE)
@@ -301,12 +207,12 @@ impl Dialer {
         if let Some(tools) = tools {
             tools.ends_by(entry.hung_up().clone());
         }
-        let entry = OutgoingEntry { entry, settings: self.settings.clone(), is_over: false };
-        entry.entry.set_state(CallState::Calling);
+        let entry = OutgoingEntry::new(entry, self.settings.reports.clone());
         let name = access.keys.name_of(owner);
         access.security.done("call.start", Act { client, owner, name: name.as_deref(), target: entry.id() }, "ok");
         Ok(DialedCall {
             entry,
+            settings: self.settings.clone(),
             dialog,
             control,
             tracker,
@@ -345,10 +251,6 @@ impl Dialer {
     }
 }
 
-fn no_target() -> DialError {
-    DialError::Wrong("to", "It is a URI such as \"tel:+15550123\" or \"sip:office@pbx.example.com\".".into())
-}
-
 /// A call to a target that may be called.
 pub(super) struct NewDial {
     pub(super) to: String,
@@ -370,41 +272,10 @@ pub(super) enum TrunkChoice {
     Named(String),
 }
 
-/// A call of ours in the list. Its end is reported, also where its task ends early.
-pub(super) struct OutgoingEntry {
-    entry: CallEntry,
-    settings: Arc<CallSettings>,
-    is_over: bool,
-}
-
-impl OutgoingEntry {
-    /// Lists and reports how far the call is.
-    pub(super) fn is_now(&mut self, state: CallState) {
-        self.is_over = !matches!(state, CallState::Calling | CallState::Ringing | CallState::InProgress);
-        self.entry.set_state(state);
-        self.settings.report(self.entry.id(), "out", state);
-    }
-}
-
-impl Deref for OutgoingEntry {
-    type Target = CallEntry;
-
-    fn deref(&self) -> &CallEntry {
-        &self.entry
-    }
-}
-
-impl Drop for OutgoingEntry {
-    fn drop(&mut self) {
-        if !self.is_over {
-            self.is_now(CallState::Ended);
-        }
-    }
-}
-
 /// A call that rings somewhere. Dropping it gives the call up.
 pub(super) struct DialedCall {
     pub(super) entry: OutgoingEntry,
+    settings: Arc<CallSettings>,
     dialog: DialogHandle,
     control: mpsc::Receiver<CallControl>,
     /// Follows the reply for the call's tools; `None`: it has none.
@@ -463,11 +334,7 @@ impl DialedCall {
 
     /// What the call does about who answers.
     pub(super) fn plan(&self) -> AnswerPlan {
-        let id = self.entry.id().to_owned();
-        let settings = self.entry.settings.clone();
-        let report = Box::new(move |answered_by| settings.report_answer(&id, answered_by));
-        let message = self.voicemail_message.clone();
-        AnswerPlan { on_voicemail: self.on_voicemail, message, report, handed_over: None }
+        self.entry.plan(self.on_voicemail, self.voicemail_message.clone())
     }
 
     async fn agreed(&mut self) -> Result<Agreed, CallState> {
@@ -495,7 +362,7 @@ impl DialedCall {
                     Some(CallControl::Connected(answer)) => {
                         let local = Local {
                             address: self.advertised,
-                            codecs: &self.entry.settings.codecs,
+                            codecs: &self.settings.codecs,
                             session: self.session,
                             version: 1,
                             protection: protection(self.transport, self.srtp, &self.key),
@@ -508,14 +375,6 @@ impl DialedCall {
             }
         }
     }
-}
-
-/// Whether what follows `tel:` is a number; true for other schemes.
-fn has_number(to: &str) -> bool {
-    let is_tel = to.get(..4).is_some_and(|scheme| scheme.eq_ignore_ascii_case("tel:"));
-    let number = to.get(4..).and_then(|rest| rest.split(';').next()).unwrap_or_default();
-    let is_of_number = |c: char| c.is_ascii_digit() || "+-.()*#".contains(c);
-    !is_tel || number.contains(|c: char| c.is_ascii_digit()) && number.chars().all(is_of_number)
 }
 
 pub(super) fn transport_of(trunk: &SipTrunk) -> Transport {
@@ -540,35 +399,12 @@ fn state_of(cause: Option<EndCause>) -> CallState {
 mod tests {
     use super::*;
 
-    #[tokio::test(start_paused = true)]
-    async fn each_key_has_its_own_minute() {
-        let recent = RecentCalls::default();
-        let [one, other] = [Some(KeyId::new([1; 16])), None];
-        for _ in 0..2 {
-            assert_eq!(recent.count(one, 2), Ok(()));
-            sleep(Duration::from_secs(20)).await;
-        }
-        assert_eq!(recent.count(one, 2), Err(Duration::from_secs(20)));
-        assert_eq!((recent.count(other, 2), recent.count(one, 0)), (Ok(()), Ok(())));
-        sleep(Duration::from_secs(20)).await;
-        assert_eq!(recent.count(one, 2), Ok(()), "the first one is a minute ago");
-        assert_eq!(recent.count(one, 2), Err(Duration::from_secs(20)));
-        sleep(MINUTE).await;
-        assert_eq!(recent.count(other, 2), Ok(()));
-        assert_eq!(recent.0.lock().unwrap().len(), 1, "who has not called is forgotten");
-    }
-
     #[test]
     fn a_number_is_called_at_the_trunks_host_and_an_address_as_it_is() {
         let trunk = SipTrunk { host: "sip.example.com:5070".into(), username: "4711".into(), ..SipTrunk::default() };
         let trunk = DialTrunk::of(TrunkId(0), "provider", &trunk).expect("it has a host");
         assert_eq!(trunk.target("tel:+4930123;phone-context=x"), "sip:+4930123@sip.example.com:5070;user=phone");
         assert_eq!(trunk.target("sip:office@pbx.example.com"), "sip:office@pbx.example.com");
-        let is_number = ["tel:+49(30)12-3", "tel:*31#", "sip:a@b"].map(has_number);
-        assert_eq!(
-            (is_number, has_number("tel:+49@example.com"), has_number("tel:+")),
-            ([true, true, true], false, false)
-        );
         assert_eq!(trunk.caller, "4711");
         assert!(DialTrunk::of(TrunkId(0), "phones", &SipTrunk::default()).is_none());
     }

@@ -26,27 +26,25 @@ mod tools;
 mod transfer;
 mod warm_transfer;
 
-use crate::config::{QuietHours, SipConfig, SipTrunk};
+use crate::config::{SipConfig, SipTrunk};
 use crate::server::access::keys::Keys;
 use crate::server::edge::headers::Certificate;
 use crate::server::edge::tls::{Tls, sip_client};
 use crate::server::transport::parts::TransportParts;
-use crate::server::transport::webhooks::{Deliveries, Webhooks};
+use crate::server::transport::telephony::call_reports::CallWebhooks;
+use crate::server::transport::telephony::outgoing::DialRights;
 use antiphon_engines::secret;
 use antiphon_sip::sdp::Codec;
 use antiphon_sip::{Config, Credentials, Endpoint, Registration, Trunk, TrunkId};
-use antiphon_types::small_file;
 use arc_swap::ArcSwap;
-pub(in crate::server::transport) use calls_out::dial;
-pub(in crate::server::transport) use dial::DialRequest;
+pub(in crate::server::transport::telephony) use calls_out::dial;
 pub(in crate::server) use dial::Dialer;
-use dial::{DialRights, DialTrunk, transport_of};
+use dial::{DialTrunk, transport_of};
 use dialogs::{ArrivedCall, Dial, Dialogs};
 use ports::RtpPorts;
 use settings::{CallSettings, CallWebhook, TrunkSettings};
 use std::io;
 use std::net::{IpAddr, SocketAddr};
-use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 use streams::{Streams, TlsStreams};
@@ -60,9 +58,6 @@ use tools::ToolSettings;
 /// Calls to be made that wait for the dialogs' task; further ones are refused.
 const MAX_DIALS: usize = 64;
 
-/// The longest file of the secret of webhooks.
-const MAX_SECRET_FILE_BYTES: u64 = 4 << 10;
-
 /// The sockets and the trunks.
 pub(in crate::server) struct Sip {
     udp: UdpSocket,
@@ -74,7 +69,6 @@ pub(in crate::server) struct Sip {
     names: Vec<String>,
     dialer: Arc<Dialer>,
     dials: mpsc::Receiver<Dial>,
-    deliveries: Option<Deliveries>,
 }
 
 impl Sip {
@@ -87,6 +81,8 @@ impl Sip {
         config: &SipConfig,
         keys: &Keys,
         pages: Certificate,
+        rights: Arc<DialRights>,
+        webhooks: CallWebhooks,
     ) -> io::Result<Option<(Self, Arc<Dialer>)>> {
         if config.listen.is_empty() {
             return Ok(None);
@@ -137,14 +133,12 @@ impl Sip {
         tracing::info!(%bound, tls_port, %advertised, n_trunks = settings.len(), "listening for SIP by UDP and TCP");
         let names = config.trunks.keys().cloned().collect();
         let transfer_to = config.transfer_targets();
-        let (webhooks, deliveries) = webhooks(config)?.unzip();
-        let posts = |kind: &str| webhooks.clone().filter(|_| config.webhook_events.iter().any(|event| event == kind));
-        let webhook = posts("incoming").map(|webhooks| CallWebhook {
+        let CallWebhooks { incoming, reports } = webhooks;
+        let webhook = incoming.map(|webhooks| CallWebhook {
             webhooks,
             decides_within: Duration::from_secs(u64::from(config.webhook_decision_seconds)),
             undecided: config.webhook_undecided,
         });
-        let states = posts("states");
         let tools = ToolSettings::of(config);
         let settings = Arc::new(CallSettings {
             trunks: settings,
@@ -153,7 +147,7 @@ impl Sip {
             transfer_to,
             tools,
             webhook,
-            states,
+            reports,
             on_voicemail: config.on_voicemail,
             voicemail_message: config.voicemail_message.clone(),
         });
@@ -161,13 +155,8 @@ impl Sip {
         let by_trunks =
             numbered.filter_map(|(index, (name, trunk))| DialTrunk::of(TrunkId(index), name, trunk)).collect();
         let (sender, dials) = mpsc::channel(MAX_DIALS);
-        let rights = DialRights {
-            allowed: config.call_targets(),
-            quiet_hours: QuietHours::parse(&config.quiet_hours),
-            max_per_minute: config.max_calls_out_per_minute as usize,
-        };
-        let dialer = Arc::new(Dialer::new(by_trunks, rights, config.max_calls_out, sender, settings));
-        let sip = Self { udp, tcp, tls, certificate, endpoint, names, dialer: dialer.clone(), dials, deliveries };
+        let dialer = Arc::new(Dialer::new(by_trunks, rights, sender, settings));
+        let sip = Self { udp, tcp, tls, certificate, endpoint, names, dialer: dialer.clone(), dials };
         Ok(Some((sip, dialer)))
     }
 
@@ -192,12 +181,7 @@ impl Sip {
         let arrived = move |arrived: ArrivedCall| {
             tasks.spawn(call::serve(transport.clone(), dialer.clone(), arrived));
         };
-        let deliveries = async {
-            if let Some(deliveries) = self.deliveries {
-                deliveries.run(drained.clone()).await;
-            }
-        };
-        tokio::join!(dialogs.run(arrived, self.dials, stop, drained.clone()), deliveries);
+        dialogs.run(arrived, self.dials, stop, drained).await;
     }
 }
 
@@ -211,17 +195,6 @@ async fn tls_streams(config: &SipConfig, address: &str, certificate: Certificate
         io::Error::new(error.kind(), message)
     })?;
     Ok(TlsStreams { listener, certificate, connector })
-}
-
-/// The webhooks of calls, with what delivers them; `None`: there are none.
-fn webhooks(config: &SipConfig) -> io::Result<Option<(Webhooks, Deliveries)>> {
-    if config.webhook_url.is_empty() {
-        return Ok(None);
-    }
-    let path = &config.webhook_secret_file;
-    let unusable = |error: io::Error| io::Error::other(format!("sip.webhook_secret_file {path:?}: {error}"));
-    let secret = small_file::read_text(Path::new(path), MAX_SECRET_FILE_BYTES).map_err(unusable)?;
-    Webhooks::new(&config.webhook_url, secret.trim()).map(Some).map_err(unusable)
 }
 
 fn trunk_of(name: &str, trunk: &SipTrunk) -> io::Result<Trunk> {

@@ -6,13 +6,11 @@ use super::ports::RtpPorts;
 use super::tools::ToolSettings;
 use crate::config::{OnVoicemail, SrtpUse, TransferTargets, UndecidedCall};
 use crate::server::access::keys::Keys;
-use crate::server::transport::calls::CallState;
-use crate::server::transport::telephony::answering::AnsweredBy;
+use crate::server::transport::telephony::call_reports::CallReports;
 use crate::server::transport::webhooks::Webhooks;
 use antiphon_sip::Transport;
 use antiphon_sip::sdp::{Codec, MasterKey, Protection};
 use antiphon_types::KeyId;
-use serde_json::json;
 use std::time::Duration;
 
 /// What calls of one trunk begin with.
@@ -46,47 +44,11 @@ pub(super) struct CallSettings {
     pub(super) tools: ToolSettings,
     /// `None`: every call is answered.
     pub(super) webhook: Option<CallWebhook>,
-    /// Where the states of calls are reported; `None`: nowhere.
-    pub(super) states: Option<Webhooks>,
+    /// Where the states of calls are reported.
+    pub(super) reports: CallReports,
     /// What calls of ours do when an answering machine answers, and what they say to it.
     pub(super) on_voicemail: OnVoicemail,
     pub(super) voicemail_message: String,
-}
-
-impl CallSettings {
-    /// Reports how far a call is. `direction`: `in` or `out`.
-    pub(super) fn report(&self, id: &str, direction: &'static str, state: CallState) {
-        let kind = match state {
-            // The former is not reported, the latter by [`Self::report_transfer`].
-            CallState::Calling | CallState::Transferred => return,
-            CallState::Ringing => "call.ringing",
-            CallState::InProgress => "call.answered",
-            CallState::Ended => "call.ended",
-            CallState::Busy => "call.busy",
-            CallState::Declined => "call.declined",
-            CallState::NoAnswer => "call.no_answer",
-            CallState::Failed => "call.failed",
-        };
-        if let Some(states) = &self.states {
-            states.send(kind, &json!({"call_id": id, "direction": direction}));
-        }
-    }
-
-    /// Reports that a call is connected with another one. `direction`: `in` or `out`.
-    pub(super) fn report_transfer(&self, id: &str, direction: &'static str, connected_to: &str) {
-        if let Some(states) = &self.states {
-            let data = json!({"call_id": id, "direction": direction, "connected_to": connected_to});
-            states.send("call.transferred", &data);
-        }
-    }
-
-    /// Reports who has answered a call of ours.
-    pub(super) fn report_answer(&self, id: &str, answered_by: AnsweredBy) {
-        if let Some(states) = &self.states {
-            let data = json!({"call_id": id, "direction": "out", "answered_by": answered_by});
-            states.send("call.answered_by", &data);
-        }
-    }
 }
 
 /// Who decides whether a call is answered.

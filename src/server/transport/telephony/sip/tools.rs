@@ -177,6 +177,7 @@ impl CallTools {
 fn why_not(error: TransferError) -> String {
     match error {
         TransferError::Refused(status) => format!("the other side refused the transfer (status {status} of SIP)"),
+        TransferError::Provider(_) | TransferError::NotWarm => "this call cannot be transferred".into(),
         TransferError::Ended => "the call has ended".into(),
         TransferError::Underway => "the call is being transferred already".into(),
         TransferError::ToCaller => "the target is the caller".into(),
@@ -193,6 +194,7 @@ fn why_not(error: TransferError) -> String {
             | DialError::NoRight
             | DialError::Wrong(..)
             | DialError::Unavailable(_)
+            | DialError::Provider(_)
             | DialError::Refused(_) => "the target cannot be called now; the caller is back with you",
         }
         .into(),

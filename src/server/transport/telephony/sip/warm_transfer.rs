@@ -4,7 +4,7 @@
 //! The call to the target is a call out with its limits, and a session that recites the summary; who answers is found out
 //! as in other calls out, and a machine is no target. Dropping the future gives the call to the target up.
 
-use super::dial::{AnsweredDial, Dialer, NewDial, OutgoingEntry, TrunkChoice};
+use super::dial::{AnsweredDial, Dialer, NewDial, TrunkChoice};
 use super::key_events::KeySender;
 use super::media::{MediaSink, MediaSource, SipLeg};
 use super::transfer::{CallOrigin, TransferRequests, WarmRequest};
@@ -16,6 +16,7 @@ use crate::server::transport::telephony::answerer::AnswerPlan;
 use crate::server::transport::telephony::answering::AnsweredBy;
 use crate::server::transport::telephony::conversation::{self, Beginning, HeldLine};
 use crate::server::transport::telephony::link;
+use crate::server::transport::telephony::outgoing::OutgoingEntry;
 use crate::server::transport::telephony::reply_progress::ReplySound;
 use crate::server::transport::transfers::{NotConnected, TransferError};
 use antiphon_protocol::{Patch, ServerVadUpdate, SessionUpdate, TurnDetectionUpdate};

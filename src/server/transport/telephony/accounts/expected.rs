@@ -1,0 +1,94 @@
+//! Calls out whose stream is expected: a secret, known once, brings the stream to its call, and an id the statuses.
+//!
+//! [`super::twilio_call`] expects a call before the provider learns of it; the connection of a stream and the route of statuses
+//! look here. An entry is gone with its [`ExpectedCall`]: at most `sip.max_calls_out`.
+
+use super::twilio_rest::TwilioRest;
+use crate::server::access::keys;
+use crate::server::transport::calls::CallState;
+use crate::server::transport::telephony::leg::{Leg, Start};
+use crate::server::transport::telephony::link::{Sink, Source};
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard};
+use tokio::sync::{mpsc, oneshot};
+
+/// Statuses of one call that wait for its task; Twilio sends four, and each may be repeated. Further ones are dropped.
+const MAX_STATUSES: usize = 16;
+
+/// A stream that has begun with the secret of a call.
+pub(in crate::server::transport::telephony) struct ArrivedStream {
+    pub(in crate::server::transport::telephony) link: (Source, Sink),
+    pub(in crate::server::transport::telephony) leg: Box<dyn Leg>,
+    pub(in crate::server::transport::telephony) start: Start,
+    /// Dropped once the call no longer needs the connection.
+    pub(in crate::server::transport::telephony) over: oneshot::Sender<()>,
+}
+
+/// What a provider reports of a call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum CallStatus {
+    Ringing,
+    Answered,
+    /// It is over, and became this; one that was answered has [`CallState::Ended`].
+    Over(CallState),
+}
+
+/// The calls whose streams are expected.
+#[derive(Default)]
+pub(super) struct ExpectedCalls(Mutex<ExpectedTable>);
+
+#[derive(Default)]
+struct ExpectedTable {
+    /// By their secrets.
+    streams: HashMap<String, oneshot::Sender<ArrivedStream>>,
+    /// By their ids.
+    statuses: HashMap<String, (Arc<TwilioRest>, mpsc::Sender<CallStatus>)>,
+}
+
+/// A call whose stream is expected. Dropping it forgets the call.
+pub(super) struct ExpectedCall {
+    table: Arc<ExpectedCalls>,
+    /// Brings the stream, once.
+    pub(super) secret: String,
+    /// Names the call to the route of statuses. It proves nothing: statuses are signed.
+    pub(super) id: String,
+    pub(super) stream: oneshot::Receiver<ArrivedStream>,
+    pub(super) statuses: mpsc::Receiver<CallStatus>,
+}
+
+impl ExpectedCalls {
+    /// Expects a call of this account.
+    pub(super) fn expect(self: &Arc<Self>, account: Arc<TwilioRest>) -> ExpectedCall {
+        let secret = keys::make("call_");
+        let id = keys::make("status_");
+        let (arrived, stream) = oneshot::channel();
+        let (reported, statuses) = mpsc::channel(MAX_STATUSES);
+        let mut table = self.lock();
+        table.streams.insert(secret.clone(), arrived);
+        table.statuses.insert(id.clone(), (account, reported));
+        drop(table);
+        ExpectedCall { table: self.clone(), secret, id, stream, statuses }
+    }
+
+    /// Takes the place of the stream with this secret: the first one has it.
+    pub(super) fn claim(&self, secret: &str) -> Option<oneshot::Sender<ArrivedStream>> {
+        self.lock().streams.remove(secret)
+    }
+
+    /// The account of the call with this id, and where its statuses go.
+    pub(super) fn statuses(&self, id: &str) -> Option<(Arc<TwilioRest>, mpsc::Sender<CallStatus>)> {
+        self.lock().statuses.get(id).cloned()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, ExpectedTable> {
+        self.0.lock().expect("no panic while locked")
+    }
+}
+
+impl Drop for ExpectedCall {
+    fn drop(&mut self) {
+        let mut table = self.table.lock();
+        table.streams.remove(&self.secret);
+        table.statuses.remove(&self.id);
+    }
+}

@@ -1,0 +1,180 @@
+//! The requests of one Twilio account to Twilio's REST API: a call is made, ended, or told what to do next.
+//!
+//! [`super::twilio_call`] and [`super::twilio_transfer`] call it. A request takes 10 s at most and its answer 64 KiB. The auth
+//! token is in no error, log or `Debug` output.
+
+use crate::server::transport::telephony::signature::AuthToken;
+use crate::server::transport::transfers::ProviderError;
+use antiphon_engines::remote::{Body, Bounds};
+use arc_swap::ArcSwap;
+use serde::Deserialize;
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+use url::form_urlencoded;
+
+/// The longest request, from the connection to the end of the answer.
+const ANSWERS_WITHIN: Duration = Duration::from_secs(10);
+const ANSWER: Bounds = Bounds { bytes: 64 << 10, stall: ANSWERS_WITHIN, total: ANSWERS_WITHIN };
+/// Twilio's words in an error, at most.
+const MAX_MESSAGE_CHARS: usize = 300;
+/// Characters of an identifier of Twilio's: it has 34.
+const MAX_SID_CHARS: usize = 64;
+
+/// A call that is to be made.
+pub(super) struct NewTwilioCall<'a> {
+    pub(super) to: &'a str,
+    pub(super) from: &'a str,
+    /// What becomes of it once it is answered.
+    pub(super) twiml: &'a str,
+    /// Where Twilio reports how far it is.
+    pub(super) status_callback: &'a str,
+    /// How long it rings.
+    pub(super) rings: Duration,
+}
+
+/// See the module.
+pub(super) struct TwilioRest {
+    http: reqwest::Client,
+    /// `https://api.twilio.com/2010-04-01/Accounts/AC.../Calls`
+    calls: String,
+    account_sid: String,
+    token: ArcSwap<Token>,
+}
+
+struct Token {
+    text: String,
+    /// What Twilio signs its requests with.
+    key: AuthToken,
+}
+
+/// What Twilio answers; an error has `code` and `message`.
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct TwilioAnswer {
+    sid: Option<String>,
+    code: Option<u64>,
+    message: Option<String>,
+}
+
+impl TwilioRest {
+    /// The requests of this account at this address of the API.
+    ///
+    /// # Errors
+    /// There is no TLS.
+    pub(super) fn new(api_url: &str, account_sid: &str, token: &str) -> io::Result<Self> {
+        // Only the first installation succeeds; a second one is not an error.
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let http = reqwest::Client::builder()
+            // The auth token reaches the configured address only.
+            .redirect(reqwest::redirect::Policy::none())
+            .no_proxy()
+            .timeout(ANSWERS_WITHIN)
+            .user_agent(concat!("antiphon/", env!("CARGO_PKG_VERSION")))
+            .build()
+            .map_err(io::Error::other)?;
+        let calls = format!("{}/2010-04-01/Accounts/{account_sid}/Calls", api_url.trim_end_matches('/'));
+        let token = ArcSwap::from_pointee(Token::new(token));
+        Ok(Self { http, calls, account_sid: account_sid.to_owned(), token })
+    }
+
+    /// The account's identifier.
+    pub(super) fn account_sid(&self) -> &str {
+        &self.account_sid
+    }
+
+    /// This auth token counts from now on.
+    pub(super) fn replace_token(&self, token: &str) {
+        self.token.store(Arc::new(Token::new(token)));
+    }
+
+    /// Whether Twilio has signed this request for the account. See [`AuthToken::has_signed`].
+    pub(super) fn has_signed(&self, signature: &str, urls: &[String], form: &[(String, String)]) -> bool {
+        self.token.load().key.has_signed(signature, urls, form)
+    }
+
+    /// Has Twilio make a call, and gives Twilio's identifier of it once Twilio has accepted that.
+    ///
+    /// # Errors
+    /// [`ProviderError`].
+    pub(super) async fn call(&self, new: NewTwilioCall<'_>) -> Result<String, ProviderError> {
+        let NewTwilioCall { to, from, twiml, status_callback, rings } = new;
+        let rings = rings.as_secs().to_string();
+        let fields =
+            [("To", to), ("From", from), ("Twiml", twiml), ("StatusCallback", status_callback), ("Timeout", &rings)];
+        let events = ["initiated", "ringing", "answered", "completed"].map(|event| ("StatusCallbackEvent", event));
+        let form: Vec<_> = fields.into_iter().chain(events).collect();
+        let answer = self.post(format!("{}.json", self.calls), &form).await?;
+        let sid = answer.sid.filter(|sid| is_sid(sid));
+        sid.ok_or(ProviderError::Unreachable("its answer names no call"))
+    }
+
+    /// Ends a call, or gives it up.
+    ///
+    /// # Errors
+    /// [`ProviderError`]: it may have ended before.
+    pub(super) async fn end(&self, call_sid: &str) -> Result<(), ProviderError> {
+        self.update(call_sid, ("Status", "completed")).await
+    }
+
+    /// Has a call go on with other TwiML: its stream ends.
+    ///
+    /// # Errors
+    /// [`ProviderError`].
+    pub(super) async fn go_on(&self, call_sid: &str, twiml: &str) -> Result<(), ProviderError> {
+        self.update(call_sid, ("Twiml", twiml)).await
+    }
+
+    async fn update(&self, call_sid: &str, field: (&str, &str)) -> Result<(), ProviderError> {
+        self.post(format!("{}/{call_sid}.json", self.calls), &[field]).await.map(drop)
+    }
+
+    async fn post(&self, url: String, form: &[(&str, &str)]) -> Result<TwilioAnswer, ProviderError> {
+        let token = self.token.load_full();
+        let body = form_urlencoded::Serializer::new(String::new()).extend_pairs(form).finish();
+        let request = self
+            .http
+            .post(url)
+            .basic_auth(&self.account_sid, Some(&token.text))
+            .header("content-type", "application/x-www-form-urlencoded")
+            .body(body);
+        let unreachable = |error: reqwest::Error| {
+            let error = error.without_url();
+            tracing::warn!(%error, "Twilio is not reached");
+            ProviderError::Unreachable(if error.is_timeout() { "no answer in 10 s" } else { "no connection" })
+        };
+        let response = request.send().await.map_err(unreachable)?;
+        let status = response.status();
+        let body = Body::new(response, ANSWER).whole().await.map_err(|error| {
+            tracing::warn!(%error, "Twilio's answer is not read");
+            ProviderError::Unreachable("its answer cannot be read")
+        })?;
+        let answer = serde_json::from_slice::<TwilioAnswer>(&body);
+        if status.is_success() {
+            return answer.map_err(|_| ProviderError::Unreachable("its answer is no JSON"));
+        }
+        let answer = answer.unwrap_or_default();
+        let words = match answer.message {
+            Some(message) => {
+                let message = message.replace(&token.text, "...");
+                message.chars().filter(|c| !c.is_control()).take(MAX_MESSAGE_CHARS).collect()
+            }
+            None => format!("status {}", status.as_u16()),
+        };
+        Err(ProviderError::Refused(match answer.code {
+            Some(code) => format!("{words} (Twilio's error {code})"),
+            None => words,
+        }))
+    }
+}
+
+impl Token {
+    fn new(token: &str) -> Self {
+        Self { text: token.to_owned(), key: AuthToken::new(token) }
+    }
+}
+
+/// Whether this is an identifier as Twilio makes them: it may stand in a path.
+pub(super) fn is_sid(text: &str) -> bool {
+    !text.is_empty() && text.len() <= MAX_SID_CHARS && text.bytes().all(|byte| byte.is_ascii_alphanumeric())
+}

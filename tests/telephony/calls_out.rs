@@ -1,0 +1,705 @@
+//! Calls out by Twilio: a fake of its REST API, which reports statuses with signatures and opens the media stream.
+
+use super::phone::{Phone, Provider};
+use super::{NUMBER, signature, twilio_config};
+use crate::hub::{Hub, engines};
+use crate::sip::calling::{Callee, call, state, until};
+use crate::sip::incoming::Receiver;
+use crate::sip::soon;
+use antiphon::config::{Config, TelephonyAccount};
+use antiphon::server::{self, Extras, Keys, Parts, Reload, key_digest, key_entry};
+use antiphon_engine_api::fakes::llm::FakeLlm;
+use antiphon_engine_api::fakes::stt::FakeStt;
+use antiphon_engine_api::fakes::tts::FakeTts;
+use antiphon_sip::Method;
+use antiphon_telemetry::Metrics;
+use antiphon_test_server::{Answer, Request, TestServer};
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD as BASE64;
+use ring::hmac;
+use serde_json::{Value, json};
+use std::f32::consts::TAU;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::net::{TcpListener, UdpSocket};
+use tokio::time::sleep;
+use tokio_tungstenite::tungstenite::Message;
+use tokio_util::sync::CancellationToken;
+
+const ACCOUNT: &str = "AC0123456789abcdef0123456789abcdef";
+const CALLS: &str = "/2010-04-01/Accounts/AC0123456789abcdef0123456789abcdef/Calls";
+const PUBLIC: &str = "https://voice.example";
+const STREAM: &str = "wss://voice.example/v1/telephony/twilio";
+const CALLEE: &str = "tel:+49-30-123";
+const MACHINE: &str = "You've reached Anna. Please leave a message after the tone.";
+
+/// Twilio's REST API.
+struct Twilio {
+    server: TestServer,
+    n_taken: usize,
+}
+
+/// A request to make a call.
+struct MadeCall {
+    sid: String,
+    form: Vec<(String, String)>,
+}
+
+impl MadeCall {
+    fn get(&self, name: &str) -> &str {
+        let found = self.form.iter().find(|(known, _)| known == name);
+        found.map(|(_, value)| value.as_str()).unwrap_or_else(|| panic!("{name} in {:?}", self.form))
+    }
+
+    /// The secret in its TwiML.
+    fn secret(&self) -> String {
+        let twiml = self.get("Twiml");
+        let before = "<Parameter name=\"antiphon_call\" value=\"";
+        let expect = format!("<Response><Connect><Stream url=\"{STREAM}\">{before}");
+        assert!(twiml.contains(&expect), "{twiml}");
+        let (_, rest) = twiml.split_once(before).expect("a secret");
+        rest.split('"').next().expect("a value").to_owned()
+    }
+}
+
+fn form_of(request: &Request) -> Vec<(String, String)> {
+    url::form_urlencoded::parse(&request.body).into_owned().collect()
+}
+
+impl Twilio {
+    /// Accepts every request.
+    fn new() -> Self {
+        Self::answering(|request| {
+            Answer::json(&json!({"sid": format!("CA{:032}", request.number), "status": "queued"}))
+        })
+    }
+
+    fn answering(answer: impl Fn(&Request) -> Answer + Send + Sync + 'static) -> Self {
+        let token = std::env::var("PATH").expect("set");
+        let authorization = format!("Basic {}", BASE64.encode(format!("{ACCOUNT}:{}", token.trim())));
+        let server = TestServer::start(move |request| {
+            let is_right = request.method == "POST" && request.header("authorization") == Some(&authorization);
+            if is_right && request.path().starts_with(CALLS) { answer(request) } else { Answer::status(401) }
+        });
+        Self { server, n_taken: 0 }
+    }
+
+    /// A configuration with an account here.
+    fn config(&self) -> Config {
+        let mut config = twilio_config();
+        let numbers = vec![NUMBER.into(), "+15550101".into()];
+        let api_url = self.server.url("/");
+        let account = TelephonyAccount { account_sid: ACCOUNT.into(), numbers, api_url, ..TelephonyAccount::default() };
+        config.telephony.accounts.insert("main".into(), account);
+        config.telephony.key_pause_ms = 400;
+        config.sip.call_to = vec!["tel:+49*".into()];
+        config.sip.transfer_to = vec!["tel:+49*".into(), "sip:*".into()];
+        config
+    }
+
+    async fn next(&mut self, path: &str) -> (usize, Vec<(String, String)>) {
+        let request = soon(&format!("a request to {path}"), self.server.request(self.n_taken)).await;
+        self.n_taken += 1;
+        assert_eq!(request.path(), path);
+        (request.number, form_of(&request))
+    }
+
+    /// The next request, which makes a call.
+    async fn made(&mut self) -> MadeCall {
+        let (number, form) = self.next(&format!("{CALLS}.json")).await;
+        MadeCall { sid: format!("CA{number:032}"), form }
+    }
+
+    /// The next request, which changes a call: a field and its value.
+    async fn updated(&mut self, sid: &str) -> (String, String) {
+        let (_, form) = self.next(&format!("{CALLS}/{sid}.json")).await;
+        let [field] = form.try_into().expect("one field");
+        field
+    }
+
+    async fn ended(&mut self, sid: &str) {
+        assert_eq!(self.updated(sid).await, ("Status".into(), "completed".into()));
+    }
+
+    fn has_no_more(&self) {
+        assert_eq!(self.server.n_requests(), self.n_taken, "{:?}", self.server.requests().last());
+    }
+}
+
+async fn start(config: Config, heard: &[&str], llm: &FakeLlm) -> Hub {
+    let stt = FakeStt::hears(heard.iter().copied()).with_partials();
+    Hub::start(engines(stt, llm.clone(), FakeTts::default()), config).await
+}
+
+/// Posts a status; the hub's answer.
+async fn post_status(hub: &Hub, made: &MadeCall, status: &str, signed: Option<&str>) -> u16 {
+    let callback = made.get("StatusCallback");
+    let form = [("CallSid", made.sid.as_str()), ("AccountSid", ACCOUNT), ("CallStatus", status)];
+    let signed = signed.map_or_else(|| signature(callback, &form), str::to_owned);
+    let path = callback.strip_prefix(PUBLIC).expect("the public address");
+    let body = url::form_urlencoded::Serializer::new(String::new()).extend_pairs(form).finish();
+    let request = reqwest::Client::new()
+        .post(format!("http://{}{path}", hub.address))
+        .header("content-type", "application/x-www-form-urlencoded")
+        .header("x-twilio-signature", signed)
+        .body(body);
+    request.send().await.expect("an answer").status().as_u16()
+}
+
+async fn report(hub: &Hub, made: &MadeCall, status: &str) {
+    assert_eq!(post_status(hub, made, status, None).await, 204, "{status}");
+}
+
+/// A stream of Twilio that says this of its call.
+async fn stream(hub: &Hub, account: &str, sid: &str, parameters: Value) -> Phone {
+    let headers = [("x-twilio-signature", signature(STREAM, &[]))];
+    let headers = headers.each_ref().map(|(name, value)| (*name, value.as_str()));
+    let phone = Phone::connect(hub.address, Provider::Twilio, "", &headers).await;
+    let mut phone = phone.expect("the upgrade is accepted");
+    for message in Provider::Twilio.start(NUMBER) {
+        let mut message: Value = serde_json::from_str(&message).expect("JSON");
+        if message["event"] == "start" {
+            message["start"]["accountSid"] = json!(account);
+            message["start"]["callSid"] = json!(sid);
+            message["start"]["customParameters"] = parameters.clone();
+        }
+        phone.send(Message::text(message.to_string())).await;
+    }
+    phone
+}
+
+/// Who is called answers: the stream comes.
+async fn answer(hub: &Hub, made: &MadeCall) -> Phone {
+    stream(hub, ACCOUNT, &made.sid, json!({"antiphon_call": made.secret()})).await
+}
+
+/// A call that was answered.
+async fn answered(hub: &Hub, twilio: &mut Twilio, body: Value) -> (String, MadeCall, Phone) {
+    let mut asked = json!({"to": CALLEE});
+    asked.as_object_mut().expect("fields").extend(body.as_object().expect("fields").clone());
+    let (status, created) = call(hub, asked).await;
+    assert_eq!(status, 201, "{created}");
+    let id = created["id"].as_str().expect("an id").to_owned();
+    let made = twilio.made().await;
+    report(hub, &made, "in-progress").await;
+    let phone = answer(hub, &made).await;
+    (id, made, phone)
+}
+
+async fn post(hub: &Hub, path: &str, body: Value) -> (u16, Value) {
+    let url = format!("http://{}/v1/realtime/calls/{path}", hub.address);
+    let answer = reqwest::Client::new().post(url).json(&body).send().await.expect("an answer");
+    (answer.status().as_u16(), answer.json().await.unwrap_or_default())
+}
+
+async fn hang_up(hub: &Hub, id: &str) {
+    assert_eq!(post(hub, &format!("{id}/hangup"), json!({})).await.0, 200);
+}
+
+async fn is_over(hub: &Hub, id: &str, outcome: &str) {
+    until(hub, id, outcome).await;
+    hub.until("antiphon_sessions_active ", 0.0).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_is_made_answered_and_hung_up_by_the_client() {
+    let mut twilio = Twilio::new();
+    let llm = FakeLlm::says(["Good morning.", "Ten past ten."]);
+    let hub = start(twilio.config(), &["what time is it"], &llm).await;
+    let body = json!({"to": CALLEE, "from": "+15550101", "greeting": "Say good morning.",
+        "session": {"type": "realtime", "instructions": "You are a clock."}});
+    let (status, created) = call(&hub, body).await;
+    assert_eq!((status, &created["state"]), (201, &json!("calling")), "{created}");
+    let id = created["id"].as_str().expect("an id");
+    let made = twilio.made().await;
+    assert_eq!((made.get("To"), made.get("From"), made.get("Timeout")), ("+4930123", "+15550101", "60"));
+    let events: Vec<_> = made.form.iter().filter(|(name, _)| name == "StatusCallbackEvent").collect();
+    assert_eq!(
+        events.iter().map(|(_, event)| event.as_str()).collect::<Vec<_>>(),
+        ["initiated", "ringing", "answered", "completed"]
+    );
+    assert_eq!(state(&hub, id).await, "calling");
+    report(&hub, &made, "initiated").await;
+    report(&hub, &made, "ringing").await;
+    until(&hub, id, "ringing").await;
+    report(&hub, &made, "in-progress").await;
+    until(&hub, id, "in_progress").await;
+    // Callbacks may come in another order.
+    report(&hub, &made, "ringing").await;
+    let mut phone = answer(&hub, &made).await;
+    phone.until("the greeting is heard", |phone| phone.heard_ms() >= 640).await;
+    phone.speak(500).await;
+    phone.until("the answer is heard", |phone| phone.heard_ms() >= 1_290).await;
+    let asked = llm.requests().iter().map(|request| format!("{:?}", request.messages)).collect::<Vec<_>>();
+    assert!(asked[0].contains("Say good morning.") && asked[1].contains("You are a clock."), "{asked:?}");
+    assert_eq!(state(&hub, id).await, "in_progress");
+    let url = format!("http://{}/v1/realtime/calls/{id}", hub.address);
+    let described: Value = reqwest::get(url).await.expect("an answer").json().await.expect("JSON");
+    assert_eq!((&described["transport"], &described["peer_call_id"]), (&json!("twilio"), &json!(made.sid)));
+    hang_up(&hub, id).await;
+    phone.until("the stream is closed", |phone| phone.is_closed).await;
+    twilio.ended(&made.sid).await;
+    is_over(&hub, id, "ended").await;
+    twilio.has_no_more();
+    // Twilio's last word comes when the call is over.
+    report(&hub, &made, "completed").await;
+    hub.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_other_side_hangs_up() {
+    for by_stream in [true, false] {
+        let mut twilio = Twilio::new();
+        let hub = start(twilio.config(), &[], &FakeLlm::default()).await;
+        let (id, made, mut phone) = answered(&hub, &mut twilio, json!({})).await;
+        phone.silence(200).await;
+        if by_stream {
+            phone.send(Message::text(r#"{"event":"stop","streamSid":"MZ1","stop":{"callSid":"CA1"}}"#)).await;
+        } else {
+            report(&hub, &made, "completed").await;
+        }
+        phone.until("the stream is closed", |phone| phone.is_closed).await;
+        is_over(&hub, &id, "ended").await;
+        hub.stop().await;
+        twilio.has_no_more();
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_became_of_a_call_is_listed_and_posted() {
+    let mut receiver = Receiver::new(&[]).await;
+    let mut twilio = Twilio::new();
+    let mut config = twilio.config();
+    let (with_webhooks, _) = receiver.config();
+    config.sip.webhook_url = with_webhooks.sip.webhook_url;
+    config.sip.webhook_secret_file = with_webhooks.sip.webhook_secret_file;
+    config.sip.webhook_events = vec!["states".into()];
+    let hub = start(config, &[], &FakeLlm::default()).await;
+    for (status, outcome) in [("busy", "busy"), ("no-answer", "no_answer"), ("failed", "failed")] {
+        let (_, created) = call(&hub, json!({"to": CALLEE, "account": "main"})).await;
+        let id = created["id"].as_str().expect("an id");
+        let made = twilio.made().await;
+        for _ in 0..2 {
+            report(&hub, &made, "ringing").await;
+        }
+        let data = json!({"call_id": id, "direction": "out"});
+        let event = receiver.next().await.event;
+        assert_eq!((&event["type"], &event["data"]), (&json!("call.ringing"), &data));
+        report(&hub, &made, status).await;
+        let event = receiver.next().await.event;
+        assert_eq!((&event["type"], &event["data"]), (&json!(format!("call.{outcome}")), &data));
+        is_over(&hub, id, outcome).await;
+    }
+    let (id, _, mut phone) = answered(&hub, &mut twilio, json!({})).await;
+    assert_eq!(receiver.next().await.event["type"], "call.answered", "once, though the status and the stream say so");
+    phone.silence(100).await;
+    hang_up(&hub, &id).await;
+    phone.until("the stream is closed", |phone| phone.is_closed).await;
+    assert_eq!(receiver.next().await.event["type"], "call.ended");
+    hub.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_hub_that_stops_ends_its_calls() {
+    let mut twilio = Twilio::new();
+    let hub = start(twilio.config(), &[], &FakeLlm::default()).await;
+    let (_, answered, mut phone) = answered(&hub, &mut twilio, json!({})).await;
+    phone.silence(100).await;
+    assert_eq!(call(&hub, json!({"to": CALLEE})).await.0, 201);
+    let ringing = twilio.made().await;
+    hub.begin_to_stop();
+    phone.until("the stream is closed", |phone| phone.is_closed).await;
+    hub.stop().await;
+    let ended: Vec<_> = twilio.server.requests().iter().skip(2).map(|request| request.path().to_owned()).collect();
+    for made in [answered, ringing] {
+        assert!(ended.contains(&format!("{CALLS}/{}.json", made.sid)), "{ended:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_twilio_refuses_is_said_without_secrets() {
+    let token = std::env::var("PATH").expect("set");
+    let message = format!("The number is not valid for {}.", token.trim());
+    let body = json!({"code": 21_211, "message": message, "status": 400}).to_string();
+    let twilio = Twilio::answering(move |_| Answer::refusal(400, body.clone()));
+    let hub = start(twilio.config(), &[], &FakeLlm::default()).await;
+    let (status, answer) = call(&hub, json!({"to": CALLEE})).await;
+    assert_eq!((status, &answer["error"]["code"]), (502, &json!("provider_refused")), "{answer}");
+    let expect = "The provider refused: The number is not valid for .... (Twilio's error 21211)";
+    assert_eq!(answer["error"]["message"], expect);
+    hub.until("antiphon_sessions_active ", 0.0).await;
+    hub.stop().await;
+
+    for (twilio, why) in [
+        (Twilio::answering(|_| Answer::none()), "no answer in 10 s"),
+        (Twilio::answering(|_| Answer::raw("")), "no connection"),
+        (Twilio::answering(|_| Answer::text("no JSON")), "its answer is no JSON"),
+        (Twilio::answering(|_| Answer::json(&json!({"sid": "../x"}))), "its answer names no call"),
+        (Twilio::answering(|_| Answer::text(vec![b' '; 70_000])), "its answer cannot be read"),
+    ] {
+        let mut config = twilio.config();
+        config.sip.max_calls_out = 1;
+        let hub = start(config, &[], &FakeLlm::default()).await;
+        for _ in 0..2 {
+            let (status, answer) = call(&hub, json!({"to": CALLEE})).await;
+            assert_eq!((status, &answer["error"]["code"]), (502, &json!("provider_unavailable")), "{answer}");
+            assert_eq!(answer["error"]["message"], format!("The provider cannot be asked: {why}."));
+        }
+        hub.stop().await;
+    }
+    let twilio = Twilio::answering(|_| Answer::status(503));
+    let hub = start(twilio.config(), &[], &FakeLlm::default()).await;
+    let (_, answer) = call(&hub, json!({"to": CALLEE})).await;
+    assert_eq!(answer["error"]["message"], "The provider refused: status 503");
+    hub.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_secret_brings_one_stream_and_others_are_refused() {
+    let mut twilio = Twilio::new();
+    let hub = start(twilio.config(), &[], &FakeLlm::default()).await;
+    let (id, made, mut phone) = answered(&hub, &mut twilio, json!({})).await;
+    phone.silence(200).await;
+    for secret in [made.secret(), "call_0123".into()] {
+        let mut other = stream(&hub, ACCOUNT, &made.sid, json!({"antiphon_call": secret})).await;
+        other.until("it is refused", |phone| phone.is_closed).await;
+        let close = other.close.expect("a close frame");
+        assert_eq!((u16::from(close.code), close.reason.as_str()), (1008, "no call waits for this stream"));
+    }
+    hub.until("antiphon_sessions_active ", 1.0).await;
+    assert!(!phone.is_closed);
+    assert_eq!(state(&hub, &id).await, "in_progress");
+    hub.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn statuses_without_twilios_signature_are_refused() {
+    let mut twilio = Twilio::new();
+    let mut config = twilio.config();
+    // Another account, with a token of its own.
+    let other =
+        TelephonyAccount { auth_token_env: "CARGO_MANIFEST_DIR".into(), ..config.telephony.accounts["main"].clone() };
+    config.telephony.accounts.insert("other".into(), other);
+    let hub = start(config, &[], &FakeLlm::default()).await;
+    let (_, created) = call(&hub, json!({"to": CALLEE})).await;
+    let id = created["id"].as_str().expect("an id");
+    let made = twilio.made().await;
+    let other = hmac::Key::new(hmac::HMAC_SHA1_FOR_LEGACY_USE_ONLY, env!("CARGO_MANIFEST_DIR").as_bytes());
+    let signed = format!("{}AccountSid{ACCOUNT}CallSid{}CallStatusbusy", made.get("StatusCallback"), made.sid);
+    let by_other = BASE64.encode(hmac::sign(&other, signed.as_bytes()));
+    for foreign in ["", "AAAA", &signature(STREAM, &[]), &by_other] {
+        assert_eq!(post_status(&hub, &made, "busy", Some(foreign)).await, 403, "{foreign}");
+    }
+    assert_eq!(state(&hub, id).await, "calling");
+    report(&hub, &made, "busy").await;
+    is_over(&hub, id, "busy").await;
+    hub.stop().await;
+
+    let hub = start(twilio_config(), &[], &FakeLlm::default()).await;
+    assert_eq!(post_status(&hub, &made, "busy", None).await, 403, "there is no account");
+    hub.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_new_auth_token_counts_for_the_accounts_that_share_it() {
+    let twilio = Twilio::new();
+    let engines = engines(FakeStt::default(), FakeLlm::default(), FakeTts::default());
+    let (reload, reloads) = tokio::sync::mpsc::channel(1);
+    let config = twilio.config();
+    let parts = Parts { config, engines, metrics: Metrics::new(), keys: Keys::default(), tls: None, manager: None };
+    let hub = Hub::serve_with(parts, Extras { reloads: Some(reloads), ..Extras::default() }).await;
+    assert_eq!(call(&hub, json!({"to": CALLEE})).await.0, 201);
+    let token = Reload { twilio_auth_token: Some("another token".into()), ..Reload::default() };
+    reload.send(token).await.expect("taken");
+    // It is applied once there is room for the next.
+    reload.send(Reload::default()).await.expect("taken");
+    reload.send(Reload::default()).await.expect("taken");
+    let (status, answer) = call(&hub, json!({"to": CALLEE})).await;
+    assert_eq!((status, &answer["error"]["message"]), (502, &json!("The provider refused: status 401")));
+    hub.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn nobody_is_called_who_may_not_be() {
+    let mut twilio = Twilio::new();
+    let mut config = twilio.config();
+    config.sip.max_calls_out = 1;
+    config.sip.max_calls_out_per_minute = 2;
+    config.sip.call_to.push("sips:*".into());
+    let hub = start(config.clone(), &[], &FakeLlm::default()).await;
+    for (body, status, code) in [
+        (json!({"to": "tel:+33123"}), 403, "call_not_allowed"),
+        (json!({"to": "ann"}), 400, "invalid_value"),
+        (json!({"to": "sips:ann@pbx.example.com"}), 400, "invalid_value"),
+        (json!({"to": CALLEE, "account": "other"}), 400, "invalid_value"),
+        (json!({"to": CALLEE, "account": "main", "trunk": "here"}), 400, "invalid_value"),
+        (json!({"to": CALLEE, "trunk": "here"}), 400, "calls_out_not_configured"),
+        (json!({"to": CALLEE, "from": "+15550199"}), 400, "invalid_value"),
+        (json!({"to": CALLEE, "greeting": "x".repeat(2_001)}), 400, "invalid_value"),
+        (json!({"to": CALLEE, "voicemail_message": "x".repeat(2_001)}), 400, "invalid_value"),
+    ] {
+        let (found, answer) = call(&hub, body.clone()).await;
+        assert_eq!((found, &answer["error"]["code"]), (status, &json!(code)), "{body}: {answer}");
+    }
+    let secrets = format!("http://{}/v1/realtime/client_secrets", hub.address);
+    let secret = reqwest::Client::new().post(secrets).json(&json!({"session": {"type": "realtime"}})).send().await;
+    let secret: Value = secret.expect("an answer").json().await.expect("JSON");
+    let by_browser = reqwest::Client::new()
+        .post(format!("http://{}/v1/realtime/calls", hub.address))
+        .bearer_auth(secret["value"].as_str().expect("a secret"))
+        .json(&json!({"to": CALLEE}));
+    assert_eq!(by_browser.send().await.expect("an answer").status(), 403, "a browser's secret calls nobody");
+    twilio.has_no_more();
+    assert_eq!(call(&hub, json!({"to": CALLEE})).await.0, 201);
+    let made = twilio.made().await;
+    let (status, answer) = call(&hub, json!({"to": CALLEE})).await;
+    assert_eq!((status, &answer["error"]["code"]), (429, &json!("too_many_calls")));
+    report(&hub, &made, "busy").await;
+    hub.until("antiphon_sessions_active ", 0.0).await;
+    let (status, answer) = call(&hub, json!({"to": CALLEE})).await;
+    assert_eq!((status, &answer["error"]["code"]), (429, &json!("rate_limit_exceeded")));
+    twilio.has_no_more();
+    hub.stop().await;
+
+    // All but one minute of a day are quiet.
+    config.sip.quiet_hours = "00:00-23:59".into();
+    if jiff::Zoned::now().hour() < 23 {
+        let hub = start(config, &[], &FakeLlm::default()).await;
+        let (status, answer) = call(&hub, json!({"to": CALLEE})).await;
+        assert_eq!((status, &answer["error"]["code"]), (403, &json!("quiet_hours")));
+        hub.stop().await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_belongs_to_its_key_and_an_account_to_the_key_that_it_names() {
+    let mut twilio = Twilio::new();
+    let mut config = twilio.config();
+    config.telephony.accounts.get_mut("main").expect("an account").key = "sales".into();
+    let entries = ["sales", "support"].map(|name| key_entry(name, &key_digest(&format!("key-of-{name}")), &[], None));
+    let keys = Keys::of_text(&entries.join("\n")).expect("keys");
+    let engines = engines(FakeStt::hears([]), FakeLlm::default(), FakeTts::default());
+    let hub = Hub::with_keys(engines, config, keys).await;
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let url = format!("http://{}/v1/realtime/calls", hub.address);
+    let dial = async |key: &str| {
+        let request = reqwest::Client::new().post(&url).bearer_auth(key).json(&json!({"to": CALLEE}));
+        request.send().await.expect("an answer").status().as_u16()
+    };
+    assert_eq!((dial("key-of-support").await, dial("key-of-sales").await), (403, 201));
+    let made = twilio.made().await;
+    let mut phone = answer(&hub, &made).await;
+    phone.silence(200).await;
+    for (key, n_calls) in [("key-of-sales", 1), ("key-of-support", 0)] {
+        let list = reqwest::Client::new().get(&url).bearer_auth(key).send().await.expect("an answer");
+        let list: Value = list.json().await.expect("JSON");
+        assert_eq!(list["data"].as_array().map(Vec::len), Some(n_calls), "{key}: {list}");
+    }
+    hub.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_trunk_makes_a_call_that_names_no_account() {
+    let mut twilio = Twilio::new();
+    let socket = UdpSocket::bind("127.0.0.1:0").await.expect("a port");
+    let (with_trunk, _) = crate::sip::config();
+    let mut config = twilio.config();
+    config.sip.listen = with_trunk.sip.listen;
+    config.sip.trunks = with_trunk.sip.trunks;
+    config.sip.trunks.get_mut("here").expect("a trunk").host = socket.local_addr().expect("bound").to_string();
+    let hub = start(config, &[], &FakeLlm::default()).await;
+    let mut callee = Callee::of(socket);
+    assert_eq!(call(&hub, json!({"to": CALLEE})).await.0, 201);
+    callee.next(Method::Invite).await;
+    twilio.has_no_more();
+    assert_eq!(call(&hub, json!({"to": CALLEE, "account": "main"})).await.0, 201);
+    twilio.made().await;
+    hub.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_is_given_up_while_it_rings() {
+    let mut twilio = Twilio::new();
+    let hub = start(twilio.config(), &[], &FakeLlm::default()).await;
+    let (_, created) = call(&hub, json!({"to": CALLEE})).await;
+    let id = created["id"].as_str().expect("an id");
+    let made = twilio.made().await;
+    report(&hub, &made, "ringing").await;
+    until(&hub, id, "ringing").await;
+    hang_up(&hub, id).await;
+    twilio.ended(&made.sid).await;
+    is_over(&hub, id, "ended").await;
+    // Somebody answers at the same moment.
+    let mut late = answer(&hub, &made).await;
+    late.until("it is refused", |phone| phone.is_closed).await;
+    hub.stop().await;
+    twilio.has_no_more();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_without_a_status_or_a_stream_ends() {
+    // What Twilio reports, how long that takes, and what becomes of the call.
+    for (statuses, seconds, outcome) in [
+        (&[][..], 70, "no_answer"),
+        (&["initiated", "ringing"], 70, "no_answer"),
+        (&["ringing", "in-progress"], 15, "failed"),
+    ] {
+        let mut twilio = Twilio::new();
+        let mut config = twilio.config();
+        config.sip.max_calls_out = 1;
+        let hub = start(config, &[], &FakeLlm::default()).await;
+        let (_, created) = call(&hub, json!({"to": CALLEE})).await;
+        let id = created["id"].as_str().expect("an id");
+        let made = twilio.made().await;
+        for status in statuses {
+            report(&hub, &made, status).await;
+        }
+        sleep(Duration::from_secs(seconds - 1)).await;
+        assert!(["calling", "ringing", "in_progress"].contains(&state(&hub, id).await.as_str()));
+        sleep(Duration::from_millis(1_500)).await;
+        twilio.ended(&made.sid).await;
+        is_over(&hub, id, outcome).await;
+        assert_eq!(call(&hub, json!({"to": CALLEE})).await.0, 201, "its place is free");
+        hub.stop().await;
+    }
+    // Twilio did not reach the hub.
+    let mut twilio = Twilio::new();
+    let hub = start(twilio.config(), &[], &FakeLlm::default()).await;
+    let (_, created) = call(&hub, json!({"to": CALLEE})).await;
+    let id = created["id"].as_str().expect("an id");
+    let made = twilio.made().await;
+    report(&hub, &made, "in-progress").await;
+    report(&hub, &made, "completed").await;
+    is_over(&hub, id, "failed").await;
+    hub.stop().await;
+    twilio.has_no_more();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_that_twilio_does_not_end_at_once_is_ended_again() {
+    let is_first = Arc::new(std::sync::atomic::AtomicBool::new(true));
+    let mut twilio = Twilio::answering(move |request| {
+        let fails = request.text().contains("Status=") && is_first.swap(false, std::sync::atomic::Ordering::Relaxed);
+        if fails { Answer::raw("") } else { Answer::json(&json!({"sid": format!("CA{:032}", request.number)})) }
+    });
+    let hub = start(twilio.config(), &[], &FakeLlm::default()).await;
+    let (_, created) = call(&hub, json!({"to": CALLEE})).await;
+    let made = twilio.made().await;
+    hang_up(&hub, created["id"].as_str().expect("an id")).await;
+    for _ in 0..2 {
+        twilio.ended(&made.sid).await;
+    }
+    hub.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_out_is_transferred() {
+    let mut twilio = Twilio::new();
+    let hub = start(twilio.config(), &[], &FakeLlm::default()).await;
+    let (id, made, mut phone) = answered(&hub, &mut twilio, json!({})).await;
+    phone.silence(200).await;
+    let refer = async |body: Value| post(&hub, &format!("{id}/refer"), body).await;
+    for (body, status, code) in [
+        (json!({"target_uri": "tel:+33123"}), 403, "transfer_not_allowed"),
+        (json!({"target_uri": "no URI"}), 400, "invalid_target_uri"),
+        (json!({"target_uri": "tel:+4930124", "warm": {"summary": "Ann calls."}}), 400, "transfer_not_supported"),
+    ] {
+        let (found, answer) = refer(body.clone()).await;
+        assert_eq!((found, &answer["error"]["code"]), (status, &json!(code)), "{body}");
+    }
+    twilio.has_no_more();
+    assert_eq!(refer(json!({"target_uri": "tel:+49-30-124"})).await.0, 200);
+    let (field, twiml) = twilio.updated(&made.sid).await;
+    let expect = "<?xml version=\"1.0\" encoding=\"UTF-8\"?><Response>\
+                  <Dial callerId=\"+15550100\">+4930124</Dial></Response>";
+    assert_eq!((field.as_str(), twiml.as_str()), ("Twiml", expect));
+    assert_eq!(refer(json!({"target_uri": "tel:+49-30-124"})).await.0, 409);
+    // Twilio ends the stream, and the call goes on without the hub.
+    phone.send(Message::text(r#"{"event":"stop","streamSid":"MZ1","stop":{"callSid":"CA1"}}"#)).await;
+    phone.until("the stream is closed", |phone| phone.is_closed).await;
+    is_over(&hub, &id, "ended").await;
+    hub.stop().await;
+    twilio.has_no_more();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_transfer_that_twilio_refuses_may_be_tried_again() {
+    let mut twilio = Twilio::answering(|request| {
+        if request.text().starts_with("Twiml=") && request.number < 2 {
+            return Answer::refusal(404, json!({"code": 20_404, "message": "Not found"}).to_string());
+        }
+        Answer::json(&json!({"sid": format!("CA{:032}", request.number)}))
+    });
+    let hub = start(twilio.config(), &[], &FakeLlm::default()).await;
+    let (id, made, mut phone) = answered(&hub, &mut twilio, json!({})).await;
+    phone.silence(200).await;
+    let target = json!({"target_uri": "sip:a&b@pbx.example.com"});
+    let (status, answer) = post(&hub, &format!("{id}/refer"), target.clone()).await;
+    assert_eq!((status, &answer["error"]["code"]), (502, &json!("provider_refused")), "{answer}");
+    twilio.updated(&made.sid).await;
+    assert_eq!(post(&hub, &format!("{id}/refer"), target).await.0, 200);
+    let (_, twiml) = twilio.updated(&made.sid).await;
+    assert!(twiml.contains("><Sip>sip:a&amp;b@pbx.example.com</Sip></Dial>"), "{twiml}");
+    hub.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_in_of_a_known_account_is_transferred() {
+    let mut twilio = Twilio::new();
+    let hub = start(twilio.config(), &[], &FakeLlm::default()).await;
+    for (account, status) in [("AC99", 400), (ACCOUNT, 200)] {
+        // Names in the TwiML do not change Twilio's own.
+        let parameters = json!({"to": NUMBER, "account_sid": ACCOUNT, "call_sid": "CA2"});
+        let mut phone = stream(&hub, account, "CA1", parameters).await;
+        phone.silence(200).await;
+        let list = reqwest::get(format!("http://{}/v1/realtime/calls", hub.address)).await.expect("an answer");
+        let list: Value = list.json().await.expect("JSON");
+        let id = list["data"][0]["id"].as_str().expect("a call").to_owned();
+        let target = json!({"target_uri": "tel:+4930124"});
+        assert_eq!(post(&hub, &format!("{id}/refer"), target).await.0, status, "{account}");
+        phone.stream.close(None).await.expect("it is open");
+        hub.until("antiphon_sessions_active ", 0.0).await;
+    }
+    let (_, twiml) = twilio.updated("CA1").await;
+    assert!(twiml.contains("<Dial>+4930124</Dial>"), "the caller's number is shown: {twiml}");
+    hub.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_machine_is_hung_up_on_without_a_word() {
+    let mut twilio = Twilio::new();
+    let llm = FakeLlm::says(["Hello."]);
+    let hub = start(twilio.config(), &[MACHINE], &llm).await;
+    let body = json!({"greeting": "Say good morning.", "on_voicemail": "hang_up"});
+    let (id, made, mut phone) = answered(&hub, &mut twilio, body).await;
+    let harmonic = |n: u16, seconds: f32| (TAU * 120.0 * f32::from(n) * seconds).sin() / f32::from(n);
+    let voice = |seconds: f32| (1..=12).map(|n| 6_000.0 * harmonic(n, seconds)).sum::<f32>() as i16;
+    let samples: Vec<i16> = (0..12_000u16).map(|i| voice(f32::from(i) / 8_000.0)).collect();
+    phone.talk(&samples).await;
+    phone.until("the hub hangs up", |phone| phone.is_closed).await;
+    twilio.ended(&made.sid).await;
+    assert_eq!((llm.requests().len(), phone.heard_ms()), (0, 0));
+    is_over(&hub, &id, "ended").await;
+    let url = format!("http://{}/v1/realtime/calls/{id}", hub.address);
+    let described: Value = reqwest::get(url).await.expect("an answer").json().await.expect("JSON");
+    assert_eq!(described["answered_by"], "voicemail");
+    hub.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_account_without_a_public_address_a_token_or_its_key_does_not_start() {
+    let twilio = Twilio::new();
+    for (change, why) in [
+        ((|config| config.server.public_url.clear()) as fn(&mut Config), "server.public_url"),
+        (|config| config.telephony.twilio_auth_token_env = "ANTIPHON_NO_SUCH_TOKEN".into(), "ANTIPHON_NO_SUCH_TOKEN"),
+        (|config| config.telephony.accounts.get_mut("main").expect("it").key = "nobody".into(), "no API key"),
+    ] {
+        let mut config = twilio.config();
+        change(&mut config);
+        let engines = engines(FakeStt::default(), FakeLlm::default(), FakeTts::default());
+        let parts = Parts { config, engines, metrics: Metrics::new(), keys: Keys::default(), tls: None, manager: None };
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+        let error = server::serve(listener, parts, CancellationToken::new()).await.expect_err(why);
+        assert!(error.to_string().contains(why), "{error}");
+    }
+}
