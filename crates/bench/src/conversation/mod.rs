@@ -132,7 +132,8 @@ async fn measure(plan: &ConversationPlan, progress: Progress<'_>) -> Result<Vec<
         args.extend(["--set".to_owned(), setting]);
     }
     let mut sections = Vec::new();
-    if !material.conversations.is_empty() && !plan.curve_only {
+    let are_held = !material.conversations.is_empty() && !plan.curve_only;
+    if are_held {
         progress("conversation: the first start, which measures models that were never measured here");
         Hub::spawn(&plan.hub, &args).await?.stop().await;
         sections.extend(with_hub(plan, &args, &material, progress).await?);
@@ -142,7 +143,7 @@ async fn measure(plan: &ConversationPlan, progress: Progress<'_>) -> Result<Vec<
     }
     if !material.turns.is_empty() {
         let (vad, mut heard) = heard(&material, progress).await?;
-        if !plan.curve_only || plan.with_words {
+        if are_held || plan.with_words {
             sections.push(swept_with_words(plan, &args, &material, &vad, &mut heard, progress).await?);
         }
         sections.push(swept(&material, &vad, heard).await?);

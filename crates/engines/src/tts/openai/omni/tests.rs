@@ -161,7 +161,8 @@ async fn a_server_that_stops_reading_is_given_up() {
     let long = "word ".repeat(200_000);
     let TextSpeech { words, mut speech } = engine.speak_text(request(1.0)).unwrap();
     let feed = async {
-        for _ in 0..64 {
+        // 256 MB, since Linux takes up to twice `tcp_rmem` (32 MB by default) for a socket that nobody reads.
+        for _ in 0..256 {
             if words.send(long.clone()).await.is_err() {
                 return;
             }
