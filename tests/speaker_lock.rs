@@ -152,14 +152,3 @@ async fn another_speaker_is_known_by_the_level_where_there_is_no_model() {
     talk.says(&[across_the_room, quiet(700)].concat()).await;
     assert_eq!(talk.next_of(&[IGNORED, CLEARED]).await["type"], IGNORED);
 }
-
-#[tokio::test(start_paused = true)]
-async fn talk_before_the_user_speaks_is_not_the_users() {
-    let mut talk = Conversation::enrolled(Loudness).await;
-    let across_the_room = |ms| tone(2_500.0, ms);
-    // Other tables go on behind the user, and end no turn.
-    talk.says(&[user(3_000), across_the_room(6_000)].concat()).await;
-    assert_eq!(talk.next_of(&[TRANSCRIBED, IGNORED]).await["transcript"], "what is next");
-    talk.says(&[user(500), quiet(800)].concat()).await;
-    assert_eq!(talk.next_of(&[TRANSCRIBED, IGNORED]).await["transcript"], "and then");
-}
