@@ -2,7 +2,7 @@
 //!
 //! [`KokoroTts`] stands in front of the replicas. Both published exports are supported: the one whose ids are called
 //! `input_ids`, and the one where they are `tokens`. American text becomes phonemes by the dictionaries that
-//! the model was trained with ([`misaki`]), where they lie beside it; other text by espeak-ng, in the model's own letters
+//! the model was trained with ([`misaki`]), where they are beside it; other text by espeak-ng, in the model's own letters
 //! ([`alphabet`]). At most 510 tokens are one run, more are cut at punctuation or between words. Sound comes when the run is
 //! done, in pieces, so that on slow machines a listener who waits gets shorter runs ([`pace`]); a cancel ends the run at its
 //! next operator. The published graphs take one text at a time, so they are run as replicas; one that takes several (with an

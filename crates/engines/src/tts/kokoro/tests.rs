@@ -309,7 +309,7 @@ fn with_dictionaries() -> (tempfile::TempDir, PathBuf) {
 }
 
 #[test]
-fn american_text_is_read_by_the_dictionaries_that_lie_beside_the_model() {
+fn american_text_is_read_by_the_dictionaries_beside_the_model() {
     let (_folder, model) = with_dictionaries();
     let packs = Arc::new(Packs::beside(&model).expect("voices"));
     let american = American::beside(&model).expect("whole").expect("beside it");
