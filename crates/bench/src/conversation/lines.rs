@@ -1,7 +1,7 @@
 //! What synthetic speakers say: each half has lines of its own, so that no rule is judged on a line that it was written for.
 //!
-//! The held lines are by an author who knew neither the rules of turn-taking nor the other lines. [`super::voices`] speaks
-//! them, [`super::generator`] composes turns of them.
+//! The held lines are by an author who knew neither the rules of turn-taking nor the other lines; one backchannel, "good to
+//! know", was added to the rules in view of them. [`super::voices`] speaks them, [`super::generator`] composes turns of them.
 
 use super::scenario::Split;
 use serde::Deserialize;

@@ -9,8 +9,8 @@ use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, ready};
 use std::sync::Arc;
 
-/// No utterance of nine readers is 7 dB quieter than its reader. At twice the distance the direct sound has 6 dB less, at
-/// three times 10.
+/// No clip of a reader is 7 dB quieter than the others, after its first 0.85 s. At twice the distance the direct sound has
+/// 6 dB less, at three times 10.
 const FAR_DB: f32 = 7.0;
 
 /// The shortest sound whose level is compared, 350 ms: a short word. The levels of its windows differ by 10 dB.

@@ -1,4 +1,4 @@
-//! English words of figures, as misaki reads them: "1905" as a year is "nineteen oh-five". Pure; the lexicon of hibari and
+//! English words of figures, as misaki reads them: "1905" as a year is "nineteen oh-five". Pure; the lexicon of misaki and
 //! the phonemizer call it.
 //!
 //! Figures are ASCII digits. Of more than [`MAX_DIGITS`] digits, each digit is a word.
