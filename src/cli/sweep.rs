@@ -196,7 +196,8 @@ fn hints(corpus: &Corpus) -> Result<(), CliError> {
         let PauseHints { turn, is_end, decision } = hint;
         let hints = &decision.hints;
         let row = json!({
-            "end": is_end, "wording": hints.wording.name(), "energy_fall_db": hints.prosody.energy_fall_db,
+            "end": is_end, "wording": hints.wording.name(), "completeness_log_odds": hints.completeness,
+            "energy_fall_db": hints.prosody.energy_fall_db,
             "pitch_fall_semitones": hints.prosody.pitch_fall_semitones, "spoken_ms": hints.spoken.as_secs_f64() * 1e3,
             "speaker": turn.speaker, "text": turn.text,
         });

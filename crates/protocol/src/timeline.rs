@@ -67,6 +67,8 @@ pub struct Endpointing {
     pub spoken_ms: f64,
     /// How the transcript ends: unknown, lead_in, open, digits, unfinished, plain, brief, sentence, command, question, answer.
     pub wording: &'static str,
+    /// Probability by the words alone that the turn is over, 0 to 1; none where there are no English words.
+    pub completeness: Option<f32>,
     /// Decrease in level at the end, in dB.
     pub energy_fall_db: Option<f32>,
     /// Decrease in pitch at the end, in semitones.

@@ -166,7 +166,7 @@ async fn composed(plan: &ConversationPlan, progress: Progress<'_>) -> Result<Mat
         speakers.iter().map(|speaker| format!("{} ({})", speaker.name, name_of(speaker.split))).collect();
     progress("conversation: composing");
     let compose = move || {
-        let all = splits.into_iter().flat_map(|split| generator::conversations(&speakers, split, n, seed));
+        let all = splits.iter().flat_map(|split| generator::conversations(&speakers, *split, n, seed));
         all.collect::<Vec<_>>()
     };
     let conversations = tokio::task::spawn_blocking(compose).await?;
@@ -177,16 +177,15 @@ async fn composed(plan: &ConversationPlan, progress: Progress<'_>) -> Result<Mat
             turn.check().map_err(named)?;
         }
     }
-    let turns = conversations.iter().flat_map(ended_turns).collect();
+    // The curve is of one half.
+    let swept = splits[0];
+    let turns = conversations.iter().filter(|one| one.split == swept).flat_map(ended_turns).collect();
     let notes = vec![format!("speakers: {}", names.join(", "))];
     Ok(Material { conversations, turns, notes, source: format!("composed, seed {seed}") })
 }
 
-/// The turns of the held half that begin in silence, with their noise.
+/// The turns that begin in silence, with their noise.
 fn ended_turns(conversation: &Conversation) -> Vec<EndedTurn> {
-    if conversation.split != Split::Held {
-        return Vec::new();
-    }
     let in_silence = conversation.turns.iter().filter(|turn| turn.expected == Expected::Answer);
     let ended = in_silence.map(|turn| EndedTurn {
         name: format!("{}, {}", conversation.speaker, turn.category.name()),

@@ -53,6 +53,9 @@ pub struct Hints {
     pub spoken: Duration,
     /// How the transcript of all that was said ends.
     pub wording: Wording,
+    /// The log-odds that its words are a whole turn; `None`: there are none, or they are not English.
+    #[serde(default)]
+    pub completeness: Option<f32>,
     /// How the voice moved before the pause.
     pub prosody: Prosody,
     /// How many pauses inside turns this speaker was heard to make.
@@ -94,7 +97,7 @@ impl Decision {
     /// The same with another weight of the turn model, for a sweep over a corpus.
     pub(super) fn weighed(hints: Hints, eagerness: Eagerness, weight: ModelWeight) -> Self {
         let said_by_model = hints.model.map_or(0.0, |probability| model(probability, weight));
-        let odds = words(&hints) + said(&hints) + voice(&hints.prosody) + said_by_model;
+        let odds = words(&hints) + voice(&hints.prosody) + said_by_model;
         let probability = 1.0 / (1.0 + (-odds).exp());
         // Silence t is 1 + (t / median)^SHAPE times as likely at an end as in a pause: the wait is the t that makes the
         // odds ENOUGH.
@@ -125,10 +128,31 @@ const SHAPE: f64 = 3.0;
 /// Odds of an end that are enough: with no hint at all they are reached after 1 s at medium eagerness.
 const ENOUGH: f64 = 12.0;
 
+/// What the completeness of the words counts, and what is added to it: people hesitate less with an agent than in the
+/// lines, in which two turns of three have a pause, and least where they ask or command. With the texts of
+/// `completeness/heard.tsv`, pauses of 0.25 to 2 s (log-normal, median 0.65 s) and words known after 0.35 s, 20 % of the
+/// pauses are cut at a mean wait of 640 ms, by the rules alone 52 % at 490; slopes of 0.6 to 1 differ by chance.
+const COMPLETENESS: f64 = 0.8;
+const ANY: f64 = 0.7;
+const QUESTION: f64 = 1.7;
+const COMMAND: f64 = 1.2;
+
+/// Log-odds of the words. A whole answer is not made to wait, and a number knows its digits; all else is said by
+/// completeness, and by rules where the words are not English.
+fn words(hints: &Hints) -> f64 {
+    match (hints.wording, hints.completeness) {
+        (Wording::Unknown, _) => 0.0,
+        (Wording::Answer | Wording::Digits, _) | (_, None) => kind(hints) + said(hints),
+        (Wording::Question, Some(log_odds)) => COMPLETENESS * f64::from(log_odds) + QUESTION,
+        (Wording::Command, Some(log_odds)) => COMPLETENESS * f64::from(log_odds) + COMMAND,
+        (_, Some(log_odds)) => COMPLETENESS * f64::from(log_odds) + ANY,
+    }
+}
+
 /// Log-odds of the wording, from a search over the half of the corpus that is for tuning. It has few answers and brief
 /// replies, which people do make: of these two no more was taken than half of what the search would have had. A dictated
 /// number is waited for 1.25 s after 2 s of speech, longer than people pause between its groups.
-fn words(hints: &Hints) -> f64 {
+fn kind(hints: &Hints) -> f64 {
     match hints.wording {
         Wording::LeadIn => -3.5,
         Wording::Open => -0.8,
@@ -197,6 +221,7 @@ pub(super) mod tests {
             pause: Duration::ZERO,
             spoken: Duration::from_secs(2),
             wording,
+            completeness: None,
             prosody: Prosody::default(),
             n_pauses: 0,
             typical_pause: Duration::from_millis(600),

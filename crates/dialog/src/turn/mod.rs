@@ -7,6 +7,7 @@
 //! nothing decides what an edge means.
 
 mod background;
+mod completeness;
 mod config;
 mod detector;
 mod dictation;

@@ -2,6 +2,7 @@
 //!
 //! The session's turn pipeline feeds it window by window, and each partial transcript as it arrives.
 
+use crate::turn::completeness;
 use crate::turn::detector::{Edge, Thresholds, TurnDetector};
 use crate::turn::endpointing::{Decision, Eagerness, Hints, MODEL, ModelWeight};
 use crate::turn::pauses::Pauses;
@@ -49,6 +50,9 @@ pub struct TurnTaker {
     pauses: Pauses,
     /// The latest partial transcript, and the turn time up to which it covers the audio.
     words: Option<(Wording, Samples)>,
+    /// The log-odds that these words are a whole turn.
+    #[serde(default)]
+    completeness: Option<f32>,
     /// The turn model's latest answer, and the turn time up to which it covers the audio.
     judged: Option<(f32, Samples)>,
     /// Voiced time of the turn under way, across cuts.
@@ -72,6 +76,7 @@ impl TurnTaker {
             contour: Contour::default(),
             pauses: Pauses::default(),
             words: None,
+            completeness: None,
             judged: None,
             spoken: Samples::ZERO,
             stopped: None,
@@ -151,6 +156,7 @@ impl TurnTaker {
     pub fn partial(&mut self, text: &str, heard_to: Samples) {
         if self.detector.is_active() {
             self.words = Some((Wording::of(text), heard_to));
+            self.completeness = completeness::log_odds(text);
         }
     }
 
@@ -185,6 +191,7 @@ impl TurnTaker {
             pause: pause.duration(SampleRate::HZ_16000),
             spoken: self.spoken.duration(SampleRate::HZ_16000),
             wording: wording.unwrap_or_default(),
+            completeness: wording.and(self.completeness),
             prosody: self.contour.prosody(),
             n_pauses: self.pauses.n(),
             typical_pause: self.pauses.typical(),

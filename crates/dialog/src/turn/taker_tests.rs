@@ -76,8 +76,22 @@ fn a_whole_question_is_answered_soon_and_an_open_one_waited_for() {
 fn a_pause_in_the_middle_does_not_end_the_turn() {
     let script = "say 900\nquiet 100\nheard i would like to know\nquiet 1400\nsay 1200\nquiet 100
         heard i would like to know what is twelve times seven\nquiet 2000";
-    check(MEDIUM, script, "started@0, stopped@3584 after 176");
-    check(Ending::Adaptive(Eagerness::High), script, "started@0, stopped@3584 after 112");
+    check(MEDIUM, script, "started@0, stopped@3584 after 240");
+    check(Ending::Adaptive(Eagerness::High), script, "started@0, stopped@3584 after 128");
+}
+
+#[test]
+fn english_words_are_judged_by_their_completeness_and_others_by_rules() {
+    let completeness = |words: &str| {
+        let taker = run(MEDIUM, &format!("say 1200\nquiet 100\nheard {words}\nquiet 5000")).1;
+        taker.decision().unwrap().hints.completeness
+    };
+    assert!(completeness("is there a pharmacy near the market").unwrap() > 0.5);
+    assert!(completeness("the clause in section nine").unwrap() < -0.5);
+    assert_eq!(completeness("gibt es eine apotheke"), None);
+    let statement = waited(MEDIUM, "say 1200\nquiet 100\nheard the clause in section nine\nquiet 5000");
+    let question = waited(MEDIUM, "say 1200\nquiet 100\nheard is there a pharmacy near the market\nquiet 5000");
+    assert!(statement > 3 * question, "{statement} {question}");
 }
 
 #[test]

@@ -200,6 +200,7 @@ impl Timeline {
             wait_ms: ms(*wait),
             spoken_ms: ms(hints.spoken),
             wording: hints.wording.name(),
+            completeness: hints.completeness.map(|log_odds| 1.0 / (1.0 + (-log_odds).exp())),
             energy_fall_db: hints.prosody.energy_fall_db,
             pitch_fall_semitones: hints.prosody.pitch_fall_semitones,
             n_pauses: hints.n_pauses,
