@@ -50,9 +50,10 @@ impl SpokenText {
     }
 }
 
-/// The engine that speaks the questions: flite with a pool of one, whatever the hub is configured to use.
+/// The engine that speaks the questions: flite with a pool of one, whatever voices are installed.
 pub(super) async fn speaker() -> Result<Arc<dyn Tts>, BenchError> {
-    let config = Config { tts: TtsConfig { replicas: 1, ..TtsConfig::default() }, ..Config::default() };
+    let tts = TtsConfig { engine: "flite".into(), replicas: 1, ..TtsConfig::default() };
+    let config = Config { tts, ..Config::default() };
     let made = tokio::task::spawn_blocking(move || assembly::tts(&config)).await?;
     Ok(made.map_err(EnginesError::from)?)
 }

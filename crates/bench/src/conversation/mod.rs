@@ -161,12 +161,14 @@ async fn composed(plan: &ConversationPlan, progress: Progress<'_>) -> Result<Mat
         Some(split) => vec![split],
         None => vec![Split::Held, Split::Dev],
     };
+    // The curve is of one half.
+    let swept = splits[0];
     let seed = plan.seed;
     let names: Vec<String> =
         speakers.iter().map(|speaker| format!("{} ({})", speaker.name, name_of(speaker.split))).collect();
     progress("conversation: composing");
     let compose = move || {
-        let all = splits.iter().flat_map(|split| generator::conversations(&speakers, *split, n, seed));
+        let all = splits.into_iter().flat_map(|split| generator::conversations(&speakers, split, n, seed));
         all.collect::<Vec<_>>()
     };
     let conversations = tokio::task::spawn_blocking(compose).await?;
@@ -177,8 +179,6 @@ async fn composed(plan: &ConversationPlan, progress: Progress<'_>) -> Result<Mat
             turn.check().map_err(named)?;
         }
     }
-    // The curve is of one half.
-    let swept = splits[0];
     let turns = conversations.iter().filter(|one| one.split == swept).flat_map(ended_turns).collect();
     let notes = vec![format!("speakers: {}", names.join(", "))];
     Ok(Material { conversations, turns, notes, source: format!("composed, seed {seed}") })
