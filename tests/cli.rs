@@ -92,6 +92,38 @@ fn config_check_finds_what_serve_refuses_to_start_with() {
 }
 
 #[test]
+fn calls_without_their_address_keys_and_secrets_are_refused_by_config_check_and_by_serve() {
+    let account = |more: &str| {
+        let keys = "kind = \"twilio\", account_sid = \"AC0123\", numbers = [\"+15550100\"]";
+        ("ANTIPHON_TELEPHONY__ACCOUNTS", format!("{{ main = {{ {keys}{more} }} }}"))
+    };
+    let trunk = |keys: &str| ("ANTIPHON_SIP__TRUNKS", format!("{{ office = {{ {keys} }} }}"));
+    let url = ("ANTIPHON_SERVER__PUBLIC_URL", "https://voice.example".to_owned());
+    let token = ("TWILIO_AUTH_TOKEN", "secret".to_owned());
+    let sip = ("ANTIPHON_SIP__LISTEN", "127.0.0.1:0".to_owned());
+    let secret = ("ANTIPHON_SIP__WEBHOOK_SECRET_FILE", "nowhere.secret".to_owned());
+    let webhook = ("ANTIPHON_SIP__WEBHOOK_URL", "http://127.0.0.1:9".to_owned());
+    let tls = ("ANTIPHON_SIP__TLS_LISTEN", "127.0.0.1:0".to_owned());
+    let cases = [
+        (vec![account(""), token.clone()], "telephony.accounts needs server.public_url"),
+        (vec![account(""), url.clone()], "telephony.accounts.main has no auth token: set the environment variable"),
+        (vec![account(", key = \"none\""), url, token], "telephony.accounts.main.key: \"none\" is no API key"),
+        (vec![trunk("allow = [\"::1\"], key = \"none\""), sip.clone()], "sip.trunks.office.key: \"none\" is no API"),
+        (
+            vec![trunk("username = \"ann\", password_env = \"NONE\""), sip.clone()],
+            "sip.trunks.office has a username and no password: set the environment variable \"NONE\"",
+        ),
+        (vec![webhook, secret, sip.clone()], "sip.webhook_secret_file \"nowhere.secret\""),
+        (vec![tls, sip], "sip.tls_listen needs a certificate"),
+    ];
+    for (settings, expect) in cases {
+        let settings: Vec<_> = settings.iter().map(|(name, value)| (*name, value.as_str())).collect();
+        check(&["config", "check"], &settings, 2, expect);
+        check(&["serve", "--listen", "127.0.0.1:0"], &settings, 2, expect);
+    }
+}
+
+#[test]
 fn what_is_no_recording_ends_with_2() {
     check(&["replay", "nowhere.jsonl"], &[], 2, "nowhere.jsonl cannot be read: No such file");
     check(&["replay", "Cargo.toml"], &[], 2, "Cargo.toml is no recording of a session");

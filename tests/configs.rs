@@ -196,6 +196,50 @@ fn a_fallback_is_a_table_of_its_stages_keys() {
 }
 
 #[test]
+fn a_wrong_key_of_a_trunk_a_route_or_an_account_is_named_with_its_line() {
+    check(
+        "[sip.trunks.a]
+allow = [\"10.0.0.5\"]
+hots = \"x\"
+transport = \"tpc\"
+[sip.trunks.\"b c\"]
+colour = 1
+[telephony.routes.default]
+greting = \"Hello.\"
+[telephony.routes.\"+15550100\"]
+session = \"x\"
+[telephony.accounts.main]
+account_sid = \"AC0123\"
+auth_token_env = \"sk very-secret\"
+",
+        &[("ANTIPHON_SIP__TRUNKS", "{ office = { alow = [] } }"), ("ANTIPHON_TELEPHONY__ACCOUNTS", "{ main = 3 }")],
+        r#"3: sip.trunks.a: there is no key hots; did you mean host?
+         4: sip.trunks.a.transport = "tpc": write "udp" or "tcp" or "tls"
+         6: sip.trunks."b c": there is no key colour; its keys are allow, username, password_env, register, register_as, host, transport, srtp, refer_replaces, caller, key, route
+         8: telephony.routes.default: there is no key greting; did you mean greeting?
+         10: telephony.routes."+15550100".session = "x": write a table, as in session.update
+         11: telephony.accounts.main: its kind is missing: set kind = "twilio"
+         13: telephony.accounts.main.auth_token_env = (not shown): write the name of an environment variable, such as "OFFICE_PASSWORD"
+         environment variable ANTIPHON_SIP__TRUNKS: sip.trunks.office: there is no key alow; did you mean allow?
+         environment variable ANTIPHON_TELEPHONY__ACCOUNTS: telephony.accounts.main is no table of keys: write telephony.accounts as a table of accounts, such as { main = { kind = "twilio", account_sid = "AC0123", numbers = ["+15550100"] } }"#,
+    );
+    let expect = r#"2: sip.trunks = 3: write a table of peers, such as { office = { allow = ["10.0.0.5"] } }"#;
+    check("[sip]\ntrunks = 3\n", &[], expect);
+}
+
+#[test]
+fn accounts_need_the_hubs_public_address() {
+    let account = "[telephony.accounts.main]\nkind = \"twilio\"\naccount_sid = \"AC0123\"\nnumbers = [\"+15550100\"]\n";
+    let found = hub_problems(account, &[]);
+    assert_eq!(found.len(), 1, "{found:?}");
+    assert!(found[0].starts_with("my.toml:1: telephony.accounts needs server.public_url"), "{found:?}");
+    assert!(hub_problems(account, &[("ANTIPHON_SERVER__PUBLIC_URL", "https://voice.example")]).is_empty());
+    // A rejected address is not missing as well.
+    let found = hub_problems(account, &[("ANTIPHON_SERVER__PUBLIC_URL", "voice.example")]);
+    assert_eq!(found.len(), 1, "{found:?}");
+}
+
+#[test]
 fn addresses_and_stages_of_a_cluster_are_checked_without_repeating_a_password() {
     check(
         "[cluster]\nservers = [\"http://a:1\"]\nstages = [\"stt\", \"llm\"]\n",

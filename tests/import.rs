@@ -70,6 +70,28 @@ fn a_piper_voice_of_a_package_is_listed_replaced_and_removed() {
 }
 
 #[test]
+fn an_incomplete_model_of_the_registry_is_named_with_its_files() {
+    let place = ModelFolder::new();
+    let check = |folder: &str, files: &[&str], expected: &str| {
+        let path = place.0.path().join(folder);
+        std::fs::create_dir(&path).expect("a folder of the test");
+        for name in files {
+            std::fs::write(path.join(name), vec![0; 1_000]).expect("a file of the test");
+        }
+        let output = place.models(&["import", folder]);
+        assert_eq!(output.status.code(), Some(1), "{}", said(&output));
+        assert!(said(&output).contains(expected), "{}", said(&output));
+    };
+    let vad = "Silero VAD 6 (fp32), a model of the registry, is not complete: silero_vad.onnx has 1000 bytes, not ";
+    check("vad", &["silero_vad.onnx"], vad);
+    let voice = ["hibari.onnx", "lexicon_us_gold.json.gz", "oov.json", "oov.onnx", "tagger.json.gz"];
+    let found = "is not complete: hibari.onnx has 1000 bytes, not 7936868, vocab.json is missing";
+    check("voice", &voice, found);
+    // A file that many folders hold names no model.
+    check("notes", &["tokens.txt"], "no model that the hub knows is there");
+}
+
+#[test]
 fn what_is_no_model_and_names_that_are_taken_are_refused_with_exit_codes() {
     let place = ModelFolder::new();
     let empty = place.0.path().join("empty");

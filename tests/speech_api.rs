@@ -11,7 +11,7 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use futures_util::StreamExt;
 use reqwest::multipart::{Form, Part};
-use reqwest::{Client, Response};
+use reqwest::{Client, Method, Response};
 use serde_json::{Value, json};
 use std::time::Duration;
 
@@ -386,6 +386,23 @@ async fn a_path_may_have_two_slashes_and_one_that_is_not_there_is_not_found() {
         let url = format!("http://{}{path}", hub.address);
         let answer = client().post(url).json(&request).send().await.expect("an answer");
         assert_eq!(answer.status().as_u16(), status, "POST {path}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_method_that_a_path_does_not_serve_is_refused_as_other_requests_are() {
+    let hub = quick().await;
+    for (method, path, allowed) in [
+        (Method::GET, "/v1/audio/speech", "POST"),
+        (Method::DELETE, "/v1/models", "GET,HEAD"),
+        (Method::PUT, "/v1/realtime/calls", "GET,HEAD,POST"),
+        (Method::POST, "/", "GET,HEAD"),
+    ] {
+        let url = format!("http://{}{path}", hub.address);
+        let answer = client().request(method.clone(), url).send().await.expect("an answer");
+        assert_eq!(answer.headers()["allow"], allowed, "{method} {path}");
+        let (status, code, _) = refusal(answer).await;
+        assert_eq!((status, code.as_str()), (405, "method_not_allowed"), "{method} {path}");
     }
 }
 

@@ -5,7 +5,8 @@
 
 use antiphon_engines::stt::whisper::{Ct2Error, FasterWhisper, Sizes};
 use antiphon_registry::{
-    Brought, BroughtFile, Catalog, Entry, FileToPlace, ModelsConfig, RegistryError, Sum, Variant, install, sha256,
+    Brought, BroughtFile, Catalog, Entry, FileEntry, FileToPlace, ModelsConfig, RegistryError, Sum, Variant, install,
+    sha256,
 };
 use serde::{Deserialize, Serialize};
 use std::io::Read;
@@ -13,6 +14,9 @@ use std::path::{Path, PathBuf};
 
 /// The largest settings file or model card that is read; a Piper voice's settings have 5 kB.
 const MAX_TEXT_BYTES: u64 = 1 << 20;
+
+/// Files of an incomplete model that are named in its error.
+const MAX_LISTED: usize = 8;
 
 /// What the files are.
 #[derive(Debug)]
@@ -79,6 +83,14 @@ pub enum ImportError {
          `antiphon models list`", .0.iter().map(|path| path.display().to_string()).collect::<Vec<_>>().join(", ")
     )]
     Unknown(Vec<PathBuf>),
+    /// Files of a model of the registry are missing or have another size.
+    #[error("{model}, a model of the registry, is not complete: {}", listed(.problems))]
+    Incomplete {
+        /// Its title and precision.
+        model: String,
+        /// What is wrong with each file.
+        problems: Vec<String>,
+    },
     /// There are several models.
     #[error("there are several models: {}; name the folder or package of one", .0.join(", "))]
     Several(Vec<String>),
@@ -147,7 +159,7 @@ pub fn recognize(
     let ggml: Vec<_> =
         brought.files().iter().filter(|file| file.name.ends_with(".bin") && is_ggml(&file.path)).collect();
     match ggml.as_slice() {
-        [] => Err(ImportError::Unknown(sources.to_vec())),
+        [] => Err(incomplete(brought, catalog).unwrap_or_else(|| ImportError::Unknown(sources.to_vec()))),
         [file] => {
             let stem = file.name.trim_end_matches(".bin").trim_start_matches("ggml-").to_owned();
             let form = Form::Ggml { file: (*file).clone(), name: own_name(&format!("whisper-{stem}")) };
@@ -205,9 +217,7 @@ fn registered(brought: &Brought, catalog: &Catalog) -> Option<RecognizedFiles> {
     for entry in catalog.entries() {
         for variant in &entry.variants {
             let files = variant.files.iter().map(|file| {
-                let name = file.path.rsplit('/').next().unwrap_or(&file.path);
-                let fits = |brought: &&BroughtFile| brought.name == name && file.fits(brought.bytes);
-                let found = brought.files().iter().find(fits)?;
+                let found = brought_as(brought, file)?;
                 Some(FileToPlace { from: found.path.clone(), path: file.path.clone(), may_move: found.is_staged })
             });
             let Some(files) = files.collect::<Option<Vec<_>>>() else { continue };
@@ -221,6 +231,55 @@ fn registered(brought: &Brought, catalog: &Catalog) -> Option<RecognizedFiles> {
     let model = best?;
     let what = format!("{} ({}), a model of the registry", model.entry.title, model.variant.precision);
     Some(RecognizedFiles { what, form: Form::Registered(Box::new(model)) })
+}
+
+/// The brought file that has the name and the size of a registered one.
+fn brought_as<'a>(brought: &'a Brought, file: &FileEntry) -> Option<&'a BroughtFile> {
+    let name = name_of(file);
+    brought.files().iter().find(|brought| brought.name == name && file.fits(brought.bytes))
+}
+
+fn name_of(file: &FileEntry) -> &str {
+    file.path.rsplit('/').next().unwrap_or(&file.path)
+}
+
+/// What a model of the registry lacks of which at least half of the files were brought, by name. Of several, the one with
+/// the most files of the right size counts, then the one with the most names.
+fn incomplete(brought: &Brought, catalog: &Catalog) -> Option<ImportError> {
+    let mut nearest: Option<(&Entry, &Variant)> = None;
+    let mut most = (0, 0);
+    for entry in catalog.entries() {
+        for variant in &entry.variants {
+            let n_named = variant.files.iter().filter(|file| brought.named(name_of(file)).is_some()).count();
+            let n_fitting = variant.files.iter().filter(|file| brought_as(brought, file).is_some()).count();
+            if 2 * n_named >= variant.files.len() && (n_fitting, n_named) > most {
+                most = (n_fitting, n_named);
+                nearest = Some((entry, variant));
+            }
+        }
+    }
+    let (entry, variant) = nearest?;
+    let lacking = variant.files.iter().filter(|file| brought_as(brought, file).is_none());
+    let problems = lacking.map(|file| {
+        let name = name_of(file);
+        match (brought.named(name), file.bytes) {
+            (None, _) => format!("{name} is missing"),
+            (Some(found), Some(bytes)) => format!("{name} has {} bytes, not {bytes}", found.bytes),
+            (Some(found), None) => format!("{name} has {} bytes, not about {}", found.bytes, file.about_bytes),
+        }
+    });
+    let model = format!("{} ({})", entry.title, variant.precision);
+    Some(ImportError::Incomplete { model, problems: problems.collect() })
+}
+
+/// The first of these, and the number of the others.
+fn listed(problems: &[String]) -> String {
+    let shown = problems.len().min(MAX_LISTED);
+    let more = match problems.len() - shown {
+        0 => String::new(),
+        n => format!(", and {n} more"),
+    };
+    problems[..shown].join(", ") + &more
 }
 
 /// The Kokoro voice in an export whose graph has another name than the registry's: the graph's size says in which precision.

@@ -2,7 +2,7 @@
 
 use super::{CliError, print};
 use crate::assembly::{self, AUTO, CLUSTER, EngineInUse};
-use crate::config::{Config, ConfigError, DEFAULT_TOML, Origin, Problem, Sources, load_hub};
+use crate::config::{Config, ConfigError, DEFAULT_TOML, Sources, load_hub};
 use crate::server::startup_problems;
 use antiphon_engines::table::{EngineKind, EngineStage, ModelSource};
 use clap::Subcommand;
@@ -54,8 +54,7 @@ async fn startable(config: Config) -> Result<Config, ConfigError> {
     if messages.is_empty() {
         return Ok(config);
     }
-    let problems = messages.into_iter().map(|message| Problem { origin: Origin::Merged, message });
-    Err(ConfigError::Invalid(problems.collect()))
+    Err(ConfigError::of_merged(messages))
 }
 
 fn report(loaded: &Result<Config, ConfigError>) -> serde_json::Value {

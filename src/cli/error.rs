@@ -105,7 +105,7 @@ impl CliError {
             #[cfg(feature = "whisper")]
             Self::Import(ImportError::Name(..) | ImportError::Several(_)) => 2,
             #[cfg(feature = "whisper")]
-            Self::Import(ImportError::Unknown(_) | ImportError::Convert { .. }) => 1,
+            Self::Import(ImportError::Unknown(_) | ImportError::Incomplete { .. } | ImportError::Convert { .. }) => 1,
             Self::Cluster(error) => cluster_code(error),
             Self::Listen { .. } | Self::Unreachable(_) => 4,
             Self::Interrupted => 130,

@@ -5,7 +5,7 @@ use super::file_changes::FileChanges;
 use super::lan::{self, Reachable};
 use super::{CliError, blocking, desktop, print, signals};
 use crate::assembly::{ActiveEngines, EngineManager, EnginesError, Membership};
-use crate::config::{ServerConfig, SipConfig, Sources, load_hub};
+use crate::config::{ConfigError, ServerConfig, SipConfig, Sources, load_hub};
 use crate::server::{self, Extras, Keys, LoadedEngines, Reload, Startup, Tls, WaitsFor};
 use antiphon_telemetry::Metrics;
 use antiphon_types::small_file;
@@ -72,6 +72,11 @@ async fn serve(args: ServeArgs, opens_page: bool) -> Result<(), CliError> {
     let address = config.server.listen.clone();
     if let Some(address) = tokio::net::lookup_host(&address).await.ok().and_then(|mut found| found.next()) {
         keys.allow_listening(address)?;
+    }
+    let has_certificate = args.tls_self_signed || !config.server.tls_cert.is_empty();
+    let problems = server::setting_problems(&config, &keys, has_certificate);
+    if !problems.is_empty() {
+        return Err(ConfigError::of_merged(problems).into());
     }
     // Bind the port before the models load, so that an occupied one is reported immediately.
     let listener = listen("server.listen", &config.server.listen).await?;

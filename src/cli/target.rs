@@ -13,8 +13,8 @@ use std::time::Duration;
 /// The longest wait for a connection.
 const CONNECT: Duration = Duration::from_secs(10);
 
-/// The longest wait for a hub's answer: its engine conditions a new voice meanwhile, for which the hub gives it a minute.
-const WAIT: Duration = Duration::from_secs(180);
+/// The longest wait for a hub's answer, where a request has no other.
+const ANSWER: Duration = Duration::from_secs(15);
 
 /// How commands take the key that a server asks for.
 const KEY_HINT: &str = " (antiphon takes the key from --key or ANTIPHON_API_KEY)";
@@ -119,7 +119,8 @@ impl HubArgs {
         self.json
     }
 
-    /// A request for this path, in segments. An error if the address is none, or the key cannot be read.
+    /// A request for this path, in segments, which waits 15 s for its answer. An error if the address is none, or the key
+    /// cannot be read.
     pub(super) fn request(&self, method: Method, path: &[&str]) -> Result<RequestBuilder, CliError> {
         let wrong = || CliError::Usage(format!("{:?} is no address of a hub, such as http://127.0.0.1:8080", self.url));
         let mut url = Url::parse(&self.url).map_err(|_| wrong())?;
@@ -127,7 +128,7 @@ impl HubArgs {
             return Err(wrong());
         }
         url.path_segments_mut().map_err(|()| wrong())?.pop_if_empty().extend(path);
-        let request = self.access.client(&url)?.request(method, url).timeout(WAIT);
+        let request = self.access.client(&url)?.request(method, url).timeout(ANSWER);
         Ok(match self.access.key()? {
             Some(key) => request.bearer_auth(key),
             None => request,
@@ -223,6 +224,20 @@ mod tests {
         let said = away.to_string();
         assert!(said.contains("after 0.7 s of sound: no hub could be reached for 30 s"), "{said}");
         assert_eq!(failure(ClientError::BrokeOff { after: Duration::ZERO, source: lost() }).exit_code(), 1);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_hub_that_accepts_and_does_not_answer_is_out_of_reach() {
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let silent = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
+        let url = format!("http://{}", silent.local_addr().expect("bound"));
+        let access = Access { key: None, key_env: None, ca_file: None, insecure: false };
+        let hub = HubArgs { url, access, json: false };
+        let begun = tokio::time::Instant::now();
+        let request = hub.request(Method::GET, &["v1", "audio", "voices"]).expect("an address");
+        let error = hub.answer(request).await.expect_err("it says nothing");
+        assert_eq!(error.exit_code(), 4, "{error}");
+        assert!(begun.elapsed() < 2 * ANSWER, "{:?}", begun.elapsed());
     }
 
     #[test]

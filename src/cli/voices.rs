@@ -9,6 +9,10 @@ use reqwest::multipart::{Form, Part};
 use reqwest::{Method, RequestBuilder};
 use serde_json::Value;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// The longest wait for an added voice: the hub gives its engine a minute to condition it.
+const ADDING: Duration = Duration::from_secs(180);
 
 /// What to do with voices.
 #[derive(Debug, Subcommand)]
@@ -120,7 +124,8 @@ async fn add(args: &AddArgs) -> Result<(), CliError> {
             form = form.text(field, value.clone());
         }
     }
-    let voice = args.hub.answer(request(&args.hub, Method::POST, None)?.multipart(form)).await?;
+    let request = request(&args.hub, Method::POST, None)?.timeout(ADDING).multipart(form);
+    let voice = args.hub.answer(request).await?;
     if args.hub.is_json() {
         return print::json(&voice);
     }

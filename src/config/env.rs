@@ -48,8 +48,18 @@ fn setting(name: &str, text: &str) -> Result<Option<(&'static Key, Value)>, Stri
             None => unknown_key(&section, &key),
         });
     };
-    let value = parse(known, text).map_err(|written| wrong_value(known, &written))?;
+    let wrong = |written: String| entry_problem(known, text).unwrap_or_else(|| wrong_value(known, &written));
+    let value = parse(known, text).map_err(wrong)?;
     Ok(Some((known, value)))
+}
+
+/// The first problem of an entry, where the value is a table of tables.
+fn entry_problem(key: &Key, text: &str) -> Option<String> {
+    if rules::entry_keys(key).is_empty() {
+        return None;
+    }
+    let Some(Value::Table(entries)) = toml_value(text.trim()) else { return None };
+    entries.iter().flat_map(|(entry, value)| rules::entry_problems(key, entry, value)).next()
 }
 
 /// The key whose variable has two underscores where `name` has one.

@@ -20,6 +20,14 @@ pub enum ConfigError {
     Invalid(Vec<Problem>),
 }
 
+impl ConfigError {
+    /// These problems of the merged sources, at least one.
+    pub fn of_merged(messages: Vec<String>) -> Self {
+        let problems = messages.into_iter().map(|message| Problem { origin: Origin::Merged, message });
+        Self::Invalid(problems.collect())
+    }
+}
+
 fn lines(problems: &[Problem]) -> String {
     problems.iter().map(Problem::to_string).collect::<Vec<_>>().join("\n")
 }

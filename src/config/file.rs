@@ -48,6 +48,7 @@ impl File<'_> {
         for (name, value) in in_order(table) {
             match rules::find(section, name.get_ref()) {
                 Some(key @ Key { rule: Rule::Fallback, .. }) if self.has_problems_in(key, value) => {}
+                Some(key) if !rules::entry_keys(key).is_empty() && self.has_problems_in_entries(key, value) => {}
                 Some(key) => self.value(key, value),
                 None => self.problem(name.span().start, unknown_key(section, name.get_ref())),
             }
@@ -75,6 +76,34 @@ impl File<'_> {
                 let written = one_line(self.text.get(value.span()).unwrap_or_default());
                 let message = wrong_value(key, &written);
                 self.problem(value.span().start, format!("{stage}.fallback: {message}"));
+            }
+        }
+        self.layers.problems.len() > n_before
+    }
+
+    /// Reports what is wrong with the entries of a table of tables, each with its line; `false`: nothing is.
+    fn has_problems_in_entries(&mut self, key: &Key, value: &Spanned<DeValue<'_>>) -> bool {
+        let DeValue::Table(entries) = value.get_ref() else { return false };
+        let n_before = self.layers.problems.len();
+        for (entry, value) in in_order(entries) {
+            let at = entry.span().start;
+            let entry: &str = entry.get_ref().as_ref();
+            let DeValue::Table(table) = value.get_ref() else {
+                self.problem(at, rules::no_entry(key, entry));
+                continue;
+            };
+            let fields = in_order(table);
+            let names = fields.iter().map(|(name, _)| &**name.get_ref());
+            if let Some(message) = rules::entry_lacks(key, entry, names) {
+                self.problem(at, message);
+            }
+            for (name, value) in fields {
+                let written = one_line(self.text.get(value.span()).unwrap_or_default());
+                let read = plain(value.get_ref());
+                let problem = rules::entry_key_problem(key, entry, name.get_ref(), read.as_ref(), &written);
+                if let Some(message) = problem {
+                    self.problem(name.span().start, message);
+                }
             }
         }
         self.layers.problems.len() > n_before

@@ -184,11 +184,24 @@ impl Layers {
         let Some(settings) = self.settings.get(SECTION).cloned() else { return };
         // The struct accepts whatever the rules allow.
         let Ok(telephony) = TelephonyConfig::deserialize(settings) else { return };
+        if !telephony.accounts.is_empty() && self.lacks_public_url() {
+            let origin = self.origins.get(&(SECTION, "accounts")).cloned().unwrap_or(Origin::Merged);
+            let message = "telephony.accounts needs server.public_url: the address under which the provider reaches \
+                           the hub";
+            self.problems.push(Problem { origin, message: message.into() });
+        }
         for message in telephony.problems() {
             let key = if message.starts_with("telephony.accounts") { "accounts" } else { "routes" };
             let origin = self.origins.get(&(SECTION, key)).cloned().unwrap_or(Origin::Merged);
             self.problems.push(Problem { origin, message });
         }
+    }
+
+    /// Whether `server.public_url` is empty; an address that was rejected is not missing as well.
+    fn lacks_public_url(&self) -> bool {
+        let url = self.settings.get("server").and_then(|server| server.get("public_url")).and_then(Value::as_str);
+        let is_rejected = self.problems.iter().any(|problem| problem.message.starts_with("server.public_url = "));
+        url.is_none_or(str::is_empty) && !is_rejected
     }
 
     /// Adds the problems of `[sip]`.

@@ -1,6 +1,7 @@
 //! The keys of all sections, and whether a value is valid for one. Pure; the readers of files and variables call it.
 
 use super::SECTIONS;
+use super::suggest::nearest;
 use antiphon_engine_api::stt::DETECT_LANGUAGE;
 use antiphon_engines::table::EngineStage;
 use antiphon_types::language_code;
@@ -76,36 +77,9 @@ pub(super) fn allows(key: &Key, value: &Value) -> bool {
             let is_right = |text: &str| !text.trim().is_empty() && text.chars().count() <= *chars;
             texts.len() <= *most && texts.values().all(|text| text.as_str().is_some_and(is_right))
         }),
-        Rule::Routes => value.as_table().is_some_and(|routes| {
-            let is_right = |(name, value): (&String, &Value)| match name.as_str() {
-                "greeting" => value.is_str(),
-                "session" => value.is_table(),
-                _ => false,
-            };
-            routes.values().all(|route| route.as_table().is_some_and(|route| route.iter().all(is_right)))
-        }),
-        Rule::Accounts => value.as_table().is_some_and(|accounts| {
-            let is_right = |(name, value): (&String, &Value)| match name.as_str() {
-                "kind" => value.as_str() == Some("twilio"),
-                "account_sid" | "auth_token_env" | "api_url" | "key" => value.is_str(),
-                "numbers" => list(value, |text| !text.is_empty()),
-                _ => false,
-            };
-            let is_account = |account: &toml::Table| account.contains_key("kind") && account.iter().all(is_right);
-            accounts.values().all(|account| account.as_table().is_some_and(is_account))
-        }),
-        Rule::Trunks => value.as_table().is_some_and(|trunks| {
-            let is_right = |(name, value): (&String, &Value)| match name.as_str() {
-                "allow" => list(value, |text| super::server::network(text).is_some()),
-                "username" | "password_env" | "register" | "register_as" | "host" | "caller" | "key" | "route" => {
-                    value.is_str()
-                }
-                "transport" => value.as_str().is_some_and(|text| ["udp", "tcp", "tls"].contains(&text)),
-                "refer_replaces" => value.is_bool(),
-                "srtp" => value.as_str().is_some_and(|text| ["optional", "required"].contains(&text)),
-                _ => false,
-            };
-            trunks.values().all(|trunk| trunk.as_table().is_some_and(|trunk| trunk.iter().all(is_right)))
+        Rule::Routes | Rule::Accounts | Rule::Trunks => value.as_table().is_some_and(|entries| {
+            let is_right = |(name, entry): (&String, &Value)| entry_problems(key, name, entry).is_empty();
+            entries.iter().all(is_right)
         }),
         Rule::Fallback => value.as_table().is_some_and(|table| {
             let is_key = |name: &str, value| fallback_key(key.section, name).is_some_and(|key| allows(key, value));
@@ -115,13 +89,150 @@ pub(super) fn allows(key: &Key, value: &Value) -> bool {
     }
 }
 
+/// A key of the entries of a table of tables.
+pub(super) struct EntryKey {
+    pub(super) name: &'static str,
+    /// The valid values, as a continuation of "write".
+    expects: &'static str,
+    allows: fn(&Value) -> bool,
+}
+
+/// The keys of a route.
+static ROUTE_KEYS: [EntryKey; 2] = [
+    EntryKey { name: "greeting", expects: TEXT, allows: Value::is_str },
+    EntryKey { name: "session", expects: "a table, as in session.update", allows: Value::is_table },
+];
+
+/// The keys of an account.
+static ACCOUNT_KEYS: [EntryKey; 6] = [
+    EntryKey { name: "kind", expects: "\"twilio\"", allows: |value| is_one_of(value, &["twilio"]) },
+    EntryKey { name: "account_sid", expects: TEXT, allows: Value::is_str },
+    EntryKey { name: "auth_token_env", expects: VARIABLE, allows: is_variable },
+    EntryKey {
+        name: "numbers",
+        expects: "a list of numbers, such as [\"+15550100\"]",
+        allows: |value| list(value, |text| !text.is_empty()),
+    },
+    EntryKey { name: "api_url", expects: TEXT, allows: Value::is_str },
+    EntryKey { name: "key", expects: TEXT, allows: Value::is_str },
+];
+
+/// The keys of a trunk.
+static TRUNK_KEYS: [EntryKey; 12] = [
+    EntryKey {
+        name: "allow",
+        expects: NETWORKS,
+        allows: |value| list(value, |text| super::server::network(text).is_some()),
+    },
+    EntryKey { name: "username", expects: TEXT, allows: Value::is_str },
+    EntryKey { name: "password_env", expects: VARIABLE, allows: is_variable },
+    EntryKey { name: "register", expects: TEXT, allows: Value::is_str },
+    EntryKey { name: "register_as", expects: TEXT, allows: Value::is_str },
+    EntryKey { name: "host", expects: TEXT, allows: Value::is_str },
+    EntryKey {
+        name: "transport",
+        expects: "\"udp\" or \"tcp\" or \"tls\"",
+        allows: |value| is_one_of(value, &["udp", "tcp", "tls"]),
+    },
+    EntryKey {
+        name: "srtp",
+        expects: "\"optional\" or \"required\"",
+        allows: |value| is_one_of(value, &["optional", "required"]),
+    },
+    EntryKey { name: "refer_replaces", expects: "true or false", allows: Value::is_bool },
+    EntryKey { name: "caller", expects: TEXT, allows: Value::is_str },
+    EntryKey { name: "key", expects: TEXT, allows: Value::is_str },
+    EntryKey { name: "route", expects: TEXT, allows: Value::is_str },
+];
+
+const TEXT: &str = "text in quotes";
+const NETWORKS: &str = "a list of addresses and networks, such as [\"10.0.0.5\", \"192.168.0.0/16\"]";
+const VARIABLE: &str = "the name of an environment variable, such as \"OFFICE_PASSWORD\"";
+
+/// The keys that an entry of this key's table may have; empty: it is no table of tables.
+pub(super) fn entry_keys(key: &Key) -> &'static [EntryKey] {
+    match key.rule {
+        Rule::Routes => &ROUTE_KEYS,
+        Rule::Accounts => &ACCOUNT_KEYS,
+        Rule::Trunks => &TRUNK_KEYS,
+        _ => &[],
+    }
+}
+
+/// The message for an entry that is no table. What it is instead is not shown: it may be a password.
+pub(super) fn no_entry(key: &Key, entry: &str) -> String {
+    let table = format!("{}.{}", key.section, key.name);
+    format!("{table}.{} is no table of keys: write {table} as {}", quoted_if_needed(entry), expects(key))
+}
+
+/// What an entry with these keys lacks.
+pub(super) fn entry_lacks<'a>(key: &Key, entry: &str, mut names: impl Iterator<Item = &'a str>) -> Option<String> {
+    let needs_kind = matches!(key.rule, Rule::Accounts) && !names.any(|name| name == "kind");
+    let entry = quoted_if_needed(entry);
+    needs_kind.then(|| format!("{}.{}.{entry}: its kind is missing: set kind = \"twilio\"", key.section, key.name))
+}
+
+/// What is wrong with the key `name` of an entry. `value`: `None` for a type that no key accepts. `written`: the value as
+/// it is shown.
+pub(super) fn entry_key_problem(
+    key: &Key,
+    entry: &str,
+    name: &str,
+    value: Option<&Value>,
+    written: &str,
+) -> Option<String> {
+    let known = entry_keys(key);
+    let entry = format!("{}.{}.{}", key.section, key.name, quoted_if_needed(entry));
+    let Some(found) = known.iter().find(|known| known.name == name) else {
+        let advice = match nearest(name, known.iter().map(|known| known.name)) {
+            Some(near) => format!("did you mean {near}?"),
+            None => format!("its keys are {}", known.iter().map(|known| known.name).collect::<Vec<_>>().join(", ")),
+        };
+        return Some(format!("{entry}: there is no key {name}; {advice}"));
+    };
+    if value.is_some_and(found.allows) {
+        return None;
+    }
+    // A common mistake is a secret in place of its variable's name: it is not repeated.
+    let written = if name.ends_with("_env") { "(not shown)" } else { written };
+    Some(format!("{entry}.{name} = {written}: write {}", found.expects))
+}
+
+/// Everything that is wrong with an entry of a table of tables.
+pub(super) fn entry_problems(key: &Key, entry: &str, value: &Value) -> Vec<String> {
+    let Some(table) = value.as_table() else { return vec![no_entry(key, entry)] };
+    let of_keys = table.iter().filter_map(|(name, value)| {
+        let written = value.to_string();
+        entry_key_problem(key, entry, name, Some(value), &written)
+    });
+    of_keys.chain(entry_lacks(key, entry, table.keys().map(String::as_str))).collect()
+}
+
+/// A key as TOML has it: in quotes where it needs them.
+fn quoted_if_needed(name: &str) -> String {
+    let is_bare = !name.is_empty() && name.chars().all(|c| word(c) || c == '-');
+    if is_bare { name.to_owned() } else { format!("{name:?}") }
+}
+
+fn is_one_of(value: &Value, words: &[&str]) -> bool {
+    value.as_str().is_some_and(|text| words.contains(&text))
+}
+
+fn is_variable(value: &Value) -> bool {
+    value.as_str().is_some_and(names_variable)
+}
+
+fn names_variable(text: &str) -> bool {
+    !text.starts_with(|c: char| c.is_ascii_digit()) && text.chars().all(word)
+}
+
 fn allows_text(key: &Key, text: &str) -> bool {
     match key.rule {
         Rule::OneOf(_) | Rule::Engine => words(key).contains(&text),
         Rule::Text => true,
         Rule::Name => !text.trim().is_empty(),
         Rule::Header => text.bytes().all(|byte| (b' '..=b'~').contains(&byte)),
-        Rule::Variable => !text.starts_with(|c: char| c.is_ascii_digit()) && text.chars().all(word),
+        Rule::Variable => names_variable(text),
         Rule::Language => text.is_empty() || text == DETECT_LANGUAGE || is_language(text),
         Rule::Url => after_scheme(text).is_some_and(url_rest),
         Rule::UrlOrNone => text.is_empty() || after_scheme(text).is_some_and(url_rest),
@@ -158,7 +269,7 @@ pub(super) fn expects(key: &Key) -> String {
         Rule::OneOf(_) | Rule::Engine => {
             words(key).iter().map(|word| format!("{word:?}")).collect::<Vec<_>>().join(" or ")
         }
-        Rule::Text => "text in quotes".into(),
+        Rule::Text => TEXT.into(),
         Rule::Name => "text in quotes, not empty".into(),
         Rule::Header => "the value of an HTTP header: ASCII characters in one line".into(),
         Rule::Variable => {
@@ -180,7 +291,7 @@ pub(super) fn expects(key: &Key) -> String {
         }
         Rule::Trunks => "a table of peers, such as { office = { allow = [\"10.0.0.5\"] } }".into(),
         Rule::Addresses => "a list of addresses, such as [\"192.168.0.10\", \"203.0.113.5\"]".into(),
-        Rule::Networks => "a list of addresses and networks, such as [\"10.0.0.5\", \"192.168.0.0/16\"]".into(),
+        Rule::Networks => NETWORKS.into(),
         Rule::Origins => "a list of web origins, such as [\"https://voice.example.org\"]".into(),
         Rule::OriginOrNone => "a web origin, such as \"https://voice.example.org\", or \"\" for none".into(),
         Rule::Routes => {

@@ -57,14 +57,14 @@ antiphon_types::settings! {
         pub quiet_hours: String = String::new(), Rule::Text;
         /// Whether the model may end a call, by the tool hang_up.
         pub tool_hang_up: bool = false, Rule::Switch;
-        /// Whether the model may press keys of the phone, by the tool send_dtmf.
+        /// Whether the model may press keys in calls by SIP, by the tool send_dtmf.
         pub tool_send_dtmf: bool = false, Rule::Switch;
         /// Whom the model may transfer a call to, by the tool transfer_call, by a name that it is told, such as
         /// { front_desk = "tel:+4930123" }; these need no entry in transfer_to. At most 64.
         pub tool_transfer_call: BTreeMap<String, String> = BTreeMap::new(), Rule::TextsByName(64, 256, "tel:+4930123");
         /// How transfer_call transfers: "blind": the other side calls the target in the hub's place; the model
-        /// does not learn what comes of it. "warm": the hub calls the target, says the model's summary and
-        /// connects it with the caller; such a call is one of max_calls_out.
+        /// does not learn what comes of it. "warm", by SIP: the hub calls the target, says the model's summary
+        /// and connects the caller; such a call is one of max_calls_out.
         pub tool_transfer_kind: TransferKind = TransferKind::Blind, Rule::OneOf(&["blind", "warm"]);
         /// What a call out does when an answering machine answers: "go_on", as with a person; "hang_up";
         /// "leave_message" after its beep, and then hang up; "ask_model": the model is told after the beep.

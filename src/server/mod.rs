@@ -22,7 +22,7 @@ pub use edge::process::raise_descriptor_limit;
 pub use edge::starting::WaitsFor;
 pub use edge::tls::{Tls, TlsError};
 pub use edge::websocket;
-pub use preflight::problems as startup_problems;
+pub use preflight::{problems as startup_problems, setting_problems};
 pub use speech::{JOBS_VERSION, jobs_version_in};
 pub use transport::rtvi::frame as rtvi_frames;
 #[cfg(feature = "testing")]
@@ -316,6 +316,7 @@ fn probe_router(app: App) -> Router {
         .route("/healthz", get(probes::alive))
         .route("/readyz", get(health::ready))
         .route("/metrics", get(health::metrics_for_probes))
+        .method_not_allowed_fallback(pages::method_not_allowed)
         .layer(compressed());
     probes::sealed(routes.with_state(app.clone()), config)
 }
@@ -397,6 +398,7 @@ fn router(app: App) -> Router {
         .route("/api/turns/live", get(turns::live))
         .route("/api/turns/{id}", get(turns::one))
         .route("/api/turns/{id}/audio", get(turn_audio::audio))
+        .method_not_allowed_fallback(pages::method_not_allowed)
         .layer(compressed())
         .fallback_service(pages::router())
         // The layer added last sees a request first.

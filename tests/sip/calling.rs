@@ -209,6 +209,35 @@ async fn who_answers_after_a_long_ringing_is_talked_to() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_response_that_is_asked_for_while_it_rings_is_heard_after_the_answer() {
+    let socket = UdpSocket::bind("127.0.0.1:0").await.expect("a port");
+    let (mut config, _) = config();
+    config.sip.call_to = vec!["tel:+49*".into()];
+    config.sip.trunks.get_mut("here").expect("a trunk").host = socket.local_addr().expect("bound").to_string();
+    let llm = FakeLlm::says(["Good morning."]);
+    let hub = hub(&[], &llm, config).await;
+    let mut callee = Callee::of(socket);
+    let (created, answer) = call(&hub, json!({"to": "tel:+4930123", "greeting": "Say hello."})).await;
+    assert_eq!(created, 201, "{answer}");
+    let id = answer["id"].as_str().expect("an id");
+    let invite = callee.next(Method::Invite).await;
+    callee.answer(&invite, 180).await;
+    let mut client = hub.connect(&format!("?call_id={id}")).await;
+    client.send(json!({"type": "response.create"})).await;
+    client.until("response.created").await;
+    tokio::time::sleep(std::time::Duration::from_secs(5)).await;
+    assert_eq!(llm.requests().len(), 0, "it waits for the answer");
+    let mut phone = callee.answer_call(&invite, Codec::Pcmu).await;
+    phone.until("the response is heard", |phone| phone.heard_ms() >= 630).await;
+    let events = client.until("response.done").await;
+    assert_eq!(events.last().expect("an event")["response"]["status"], "completed");
+    phone.talk(0.0, 3_000).await;
+    assert_eq!(llm.requests().len(), 1, "it stands for the greeting");
+    assert!(events.iter().all(|event| event["type"] != "error"), "{events:?}");
+    hub.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_trunk_is_called_by_its_ipv6_address() {
     let (mut callee, hub, _) = Callee::at("::1", |_| {}).await;
     let (created, answer) = call(&hub, json!({"to": "tel:+4930123"})).await;
@@ -258,7 +287,7 @@ async fn nobody_is_called_who_is_not_listed_and_no_more_than_may_be() {
         (json!({"to": to, "from": "a>b"}), 400, "invalid_value"),
         (json!({"to": to, "greeting": "x".repeat(2_001)}), 400, "invalid_value"),
         (json!({"to": to, "voicemail_message": "x".repeat(2_001)}), 400, "invalid_value"),
-        (json!({"to": to, "on_voicemail": "shout"}), 400, "invalid_offer"),
+        (json!({"to": to, "on_voicemail": "shout"}), 400, "invalid_value"),
         (json!({"to": to, "session": {"type": "realtime", "voice": 5}}), 400, ""),
         (json!({"from": "me"}), 400, "invalid_offer"),
     ] {

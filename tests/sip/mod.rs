@@ -9,7 +9,7 @@ mod judges;
 mod phone;
 mod reports;
 mod secure;
-mod tools;
+pub mod tools;
 mod warm;
 
 use crate::hub::{Hub, engines};

@@ -6,7 +6,8 @@ use crate::hub::{Hub, engines};
 use crate::sip::calling::{Callee, call, state, until};
 use crate::sip::incoming::Receiver;
 use crate::sip::soon;
-use antiphon::config::{Config, TelephonyAccount};
+use crate::sip::tools::{names, says_and_calls};
+use antiphon::config::{Config, TelephonyAccount, TransferKind};
 use antiphon::server::{self, Extras, Keys, Parts, Reload, key_digest, key_entry};
 use antiphon_engine_api::fakes::llm::FakeLlm;
 use antiphon_engine_api::fakes::stt::FakeStt;
@@ -194,6 +195,22 @@ async fn post(hub: &Hub, path: &str, body: Value) -> (u16, Value) {
 
 async fn hang_up(hub: &Hub, id: &str) {
     assert_eq!(post(hub, &format!("{id}/hangup"), json!({})).await.0, 200);
+}
+
+/// A voice: many tones at once.
+fn voice(ms: u16) -> Vec<i16> {
+    let harmonic = |n: u16, seconds: f32| (TAU * 120.0 * f32::from(n) * seconds).sin() / f32::from(n);
+    let sample = |seconds: f32| (1..=12).map(|n| 6_000.0 * harmonic(n, seconds)).sum::<f32>() as i16;
+    (0..8 * ms).map(|i| sample(f32::from(i) / 8_000.0)).collect()
+}
+
+/// A machine has spoken for 3 s, and beeps.
+async fn greet_and_beep(phone: &mut Phone) {
+    phone.talk(&voice(3_000)).await;
+    phone.silence(1_000).await;
+    let sine = |i: u16| (8_000.0 * (TAU * 1_000.0 * f32::from(i) / 8_000.0).sin()) as i16;
+    let tone: Vec<i16> = (0..3_200u16).map(sine).collect();
+    phone.talk(&tone).await;
 }
 
 async fn is_over(hub: &Hub, id: &str, outcome: &str) {
@@ -430,6 +447,9 @@ async fn nobody_is_called_who_may_not_be() {
     for (body, status, code) in [
         (json!({"to": "tel:+33123"}), 403, "call_not_allowed"),
         (json!({"to": "ann"}), 400, "invalid_value"),
+        (json!({"to": 5}), 400, "invalid_value"),
+        (json!({"to": CALLEE, "on_voicemail": "foo"}), 400, "invalid_value"),
+        (json!({"to": CALLEE, "greting": "Hello."}), 400, "unknown_parameter"),
         (json!({"to": "sips:ann@pbx.example.com"}), 400, "invalid_value"),
         (json!({"to": CALLEE, "account": "other"}), 400, "invalid_value"),
         (json!({"to": CALLEE, "account": "main", "trunk": "here"}), 400, "invalid_value"),
@@ -514,6 +534,33 @@ async fn a_trunk_makes_a_call_that_names_no_account() {
     twilio.has_no_more();
     assert_eq!(call(&hub, json!({"to": CALLEE, "account": "main"})).await.0, 201);
     twilio.made().await;
+    hub.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_response_that_is_asked_for_while_it_rings_is_heard_after_the_answer() {
+    let mut twilio = Twilio::new();
+    let llm = FakeLlm::says(["Good morning.", "Ten past ten."]);
+    let hub = start(twilio.config(), &["what time is it"], &llm).await;
+    let (_, created) = call(&hub, json!({"to": CALLEE})).await;
+    let id = created["id"].as_str().expect("an id");
+    let made = twilio.made().await;
+    report(&hub, &made, "ringing").await;
+    let mut client = hub.connect(&format!("?call_id={id}")).await;
+    client.send(json!({"type": "response.create"})).await;
+    client.until("response.created").await;
+    sleep(Duration::from_secs(5)).await;
+    report(&hub, &made, "in-progress").await;
+    sleep(Duration::from_secs(1)).await;
+    assert_eq!(llm.requests().len(), 0, "it waits for the stream");
+    let mut phone = answer(&hub, &made).await;
+    phone.until("the response is heard", |phone| phone.heard_ms() >= 640).await;
+    let events = client.until("response.done").await;
+    assert_eq!(events.last().expect("an event")["response"]["status"], "completed");
+    phone.silence(500).await;
+    phone.speak(500).await;
+    phone.until("the answer is heard", |phone| phone.heard_ms() >= 1_290).await;
+    assert_eq!(llm.requests().len(), 2);
     hub.stop().await;
 }
 
@@ -672,10 +719,7 @@ async fn a_machine_is_hung_up_on_without_a_word() {
     let hub = start(twilio.config(), &[MACHINE], &llm).await;
     let body = json!({"greeting": "Say good morning.", "on_voicemail": "hang_up"});
     let (id, made, mut phone) = answered(&hub, &mut twilio, body).await;
-    let harmonic = |n: u16, seconds: f32| (TAU * 120.0 * f32::from(n) * seconds).sin() / f32::from(n);
-    let voice = |seconds: f32| (1..=12).map(|n| 6_000.0 * harmonic(n, seconds)).sum::<f32>() as i16;
-    let samples: Vec<i16> = (0..12_000u16).map(|i| voice(f32::from(i) / 8_000.0)).collect();
-    phone.talk(&samples).await;
+    phone.talk(&voice(1_500)).await;
     phone.until("the hub hangs up", |phone| phone.is_closed).await;
     twilio.ended(&made.sid).await;
     assert_eq!((llm.requests().len(), phone.heard_ms()), (0, 0));
@@ -684,6 +728,75 @@ async fn a_machine_is_hung_up_on_without_a_word() {
     let described: Value = reqwest::get(url).await.expect("an answer").json().await.expect("JSON");
     assert_eq!(described["answered_by"], "voicemail");
     hub.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_message_is_heard_to_its_end_however_far_ahead_it_is_sent() {
+    for ignores_marks in [false, true] {
+        let mut twilio = Twilio::new();
+        let mut config = twilio.config();
+        config.session.lead_ms = 3_000;
+        let llm = FakeLlm::says(["Your bread is ready and we close at six."]);
+        let hub = start(config, &[MACHINE], &llm).await;
+        let (id, made, mut phone) = answered(&hub, &mut twilio, json!({"on_voicemail": "leave_message"})).await;
+        phone.ignores_marks = ignores_marks;
+        greet_and_beep(&mut phone).await;
+        assert!(phone.heard_ms() < 1_000, "the message has begun at most");
+        phone.until("the hub hangs up", |phone| phone.is_closed).await;
+        // 40 characters are 2 s.
+        assert!(phone.heard_ms() >= 1_900, "marks are ignored: {ignores_marks}; heard {} ms", phone.heard_ms());
+        twilio.ended(&made.sid).await;
+        is_over(&hub, &id, "ended").await;
+        hub.stop().await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_model_hangs_up_on_a_machine_once_its_message_was_heard() {
+    let mut twilio = Twilio::new();
+    let mut config = twilio.config();
+    config.session.lead_ms = 3_000;
+    config.sip.tool_hang_up = true;
+    config.sip.tool_send_dtmf = true;
+    let llm = FakeLlm::default();
+    llm.then(says_and_calls("Your bread is ready and we close at six.", "hang_up", &json!({})));
+    let hub = start(config, &[MACHINE], &llm).await;
+    let (id, made, mut phone) = answered(&hub, &mut twilio, json!({"on_voicemail": "ask_model"})).await;
+    greet_and_beep(&mut phone).await;
+    phone.until("the hub hangs up", |phone| phone.is_closed).await;
+    assert!(phone.heard_ms() >= 1_900, "{} ms of the message were heard", phone.heard_ms());
+    assert_eq!(names(&llm.requests()[0]), ["hang_up"], "no keys are pressed by Twilio");
+    twilio.ended(&made.sid).await;
+    is_over(&hub, &id, "ended").await;
+    hub.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_model_transfers_a_call_out_to_whom_the_settings_name() {
+    let mut twilio = Twilio::new();
+    let mut config = twilio.config();
+    config.sip.tool_transfer_call = [("front_desk".to_owned(), "tel:+33-1-23".to_owned())].into();
+    // By SIP only.
+    config.sip.tool_transfer_kind = TransferKind::Warm;
+    let llm = FakeLlm::default();
+    llm.then(says_and_calls("One moment.", "transfer_call", &json!({"target": "front_desk"})));
+    let hub = start(config, &["to the desk please"], &llm).await;
+    let (id, made, mut phone) = answered(&hub, &mut twilio, json!({})).await;
+    phone.speak(500).await;
+    phone.until("the transfer is asked for", |_| twilio.server.n_requests() > 1).await;
+    // 11 characters.
+    assert!(phone.heard_ms() >= 540, "{} ms were heard before", phone.heard_ms());
+    let (field, twiml) = twilio.updated(&made.sid).await;
+    assert_eq!(field, "Twiml");
+    assert!(twiml.ends_with("<Dial callerId=\"+15550100\">+33123</Dial></Response>"), "{twiml}");
+    let requests = llm.requests();
+    let parameters = requests[0].tools[0].parameters.value();
+    assert_eq!(parameters["required"], json!(["target"]), "blind");
+    phone.send(Message::text(r#"{"event":"stop","streamSid":"MZ1","stop":{"callSid":"CA1"}}"#)).await;
+    phone.until("the stream is closed", |phone| phone.is_closed).await;
+    is_over(&hub, &id, "ended").await;
+    hub.stop().await;
+    twilio.has_no_more();
 }
 
 #[tokio::test(start_paused = true)]

@@ -193,6 +193,24 @@ async fn keys_stop_the_reply_and_are_a_message_of_the_user() {
     all(calls).await;
 }
 
+#[tokio::test(start_paused = true)]
+async fn keys_before_speech_are_answered_with_the_speech() {
+    let llm = FakeLlm::says(["Thank you."]);
+    let hub = hub(&["and my name is ada"], &llm, open_config()).await;
+    let mut phone = Phone::call(hub.address, Provider::Twilio, "", NUMBER).await;
+    phone.press('7').await;
+    // Longer than the pause that ends the entry.
+    phone.speak(5_000).await;
+    assert!(llm.requests().is_empty(), "the caller speaks: {:?}", llm.requests());
+    phone.until("the answer", |phone| phone.heard_ms() > 0).await;
+    phone.silence(2_000).await;
+    let history = format!("{:?}", llm.requests().last().expect("a request").messages);
+    assert!(history.contains(": 7)") && history.contains("my name is ada"), "{history}");
+    let (_, list) = get(&hub, "/api/turns").await;
+    assert_eq!(list["turns"].as_array().expect("a list").len(), 1, "one answer to both: {list}");
+    hub.stop().await;
+}
+
 /// A client that has joined the only call of this hub.
 async fn join(hub: &Hub) -> Socket {
     let list: Value = serde_json::from_str(&get_text(hub, "/v1/realtime/calls").await).expect("JSON");

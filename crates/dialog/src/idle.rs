@@ -33,6 +33,7 @@ impl Dialog {
     pub(super) fn line_resumed(&mut self) {
         self.line_held = false;
         self.restart_idle_timeout();
+        self.start_waiting();
         self.respond_if_due();
     }
 

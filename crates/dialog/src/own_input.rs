@@ -17,8 +17,15 @@ pub(super) struct Request {
 }
 
 impl Dialog {
-    /// Whether a response's work can start: the transcripts it reads are complete, and its tools are listed.
-    pub(super) fn has_all_it_reads(&self, response: &Response) -> bool {
+    /// Whether a response's work can start: the transcripts it reads are complete, its tools are listed, and the user hears
+    /// what it says.
+    pub(super) fn may_start(&self, response: &Response) -> bool {
+        let is_for_the_user = response.settings.in_conversation && response.is_audio();
+        let is_unheard = is_for_the_user && self.line_held;
+        !is_unheard && self.has_all_it_reads(response)
+    }
+
+    fn has_all_it_reads(&self, response: &Response) -> bool {
         let settings = &response.settings;
         if settings.in_conversation && settings.servers.iter().any(|used| self.awaits_tools_of(&used.label)) {
             return false;

@@ -126,7 +126,7 @@ impl Response {
         self.settings.output_format.rate()
     }
 
-    fn is_audio(&self) -> bool {
+    pub(super) fn is_audio(&self) -> bool {
         self.settings.modality == Modality::Audio
     }
 
@@ -146,7 +146,7 @@ impl Response {
 }
 
 impl Dialog {
-    /// Creates a response; its work starts once the transcripts it reads are complete.
+    /// Creates a response; its work starts once the transcripts it reads are complete and the user's line is not on hold.
     pub(super) fn respond(&mut self, request: &ResponseRequest) {
         self.respond_as(None, request);
     }
@@ -184,10 +184,9 @@ impl Dialog {
         self.end(id, ResponseStatus::Completed, None);
     }
 
-    /// Starts the responses whose transcripts and tools have arrived.
+    /// Starts the responses whose transcripts and tools have arrived, but for those that nobody would hear.
     pub(super) fn start_waiting(&mut self) {
-        let ready =
-            |(_, response): &(&ResponseId, &Response)| !response.is_started() && self.has_all_it_reads(response);
+        let ready = |(_, response): &(&ResponseId, &Response)| !response.is_started() && self.may_start(response);
         let ids: Vec<ResponseId> = self.responses.iter().filter(ready).map(|(id, _)| id.clone()).collect();
         for id in ids {
             if let Some(failure) = self.nothing_to_answer(&id) {

@@ -42,6 +42,21 @@ fn a_turn_whose_line_is_on_hold_is_answered_afterwards() {
 }
 
 #[test]
+fn a_response_that_is_asked_for_on_hold_is_spoken_afterwards() {
+    let mut runner = Runner::new(PlaybackControl::Server, Some(AUTO));
+    runner.run("0 line_held");
+    check_with(
+        runner,
+        "100 respond
+            < response_created r1
+        200 respond
+            < refused: r1 is active
+        60000 line_resumed
+            start r1 turn_0",
+    );
+}
+
+#[test]
 fn a_response_that_reads_the_conversation_waits_for_its_words() {
     check_with(
         unheard(),

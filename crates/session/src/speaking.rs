@@ -100,14 +100,18 @@ impl Speaking {
         let voice = self.voice_in(work.settings.output_format);
         let responding = self.responding(work, meters);
         let (release, released) = oneshot::channel();
-        let task = match self.limits.may_respond() {
-            Ok(()) => self.setup.spawn(responding.run_speculatively(released).instrument(span)),
+        let speculative = match self.limits.may_respond() {
+            Ok(()) => {
+                let task = self.setup.spawn(responding.run_speculatively(released).instrument(span));
+                SpeculativeTask::new(id, release, task, voice, cost)
+            }
             Err(limit) => {
                 cost.waive();
-                self.setup.spawn(refuse(self.products.clone(), id.clone(), limit, Some(released)))
+                let task = self.setup.spawn(refuse(self.products.clone(), id.clone(), limit, Some(released)));
+                SpeculativeTask::new(id, release, task, voice, cost).refused()
             }
         };
-        self.speculative = Some(SpeculativeTask::new(id, release, task, voice, cost));
+        self.speculative = Some(speculative);
     }
 
     /// Releases the output of the speculative response; says whether it is there.
@@ -116,8 +120,9 @@ impl Speaking {
             tracing::error!(response = %id, "a speculative response that was never started was released");
             return false;
         };
-        // It was allowed when it started.
-        self.limits.response_begun();
+        if speculative.is_allowed() {
+            self.limits.response_begun();
+        }
         let (task, voice) = speculative.release();
         self.responses.insert(id.clone(), ActiveResponse { _task: task, voice });
         true
@@ -292,6 +297,18 @@ mod tests {
         assert!(speaking.release_speculative(&id));
         assert!(speaking.voice(&id).is_some());
         assert_eq!(end(&mut products).await, Ok(()));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_speculative_response_that_is_refused_does_not_count() {
+        let limits = Arc::new(StrictLimits::default());
+        let Rig { mut speaking, mut products, work } = rig(Some(limits.clone()));
+        let id = work.response.clone();
+        let meters = speaking.meters();
+        speaking.start_speculative(work, meters);
+        assert!(speaking.release_speculative(&id));
+        assert_eq!(end(&mut products).await, Err(Failure::Limited { limited: "no more".into() }));
+        assert_eq!(limits.begun.load(Ordering::Relaxed), 0);
     }
 
     #[test]

@@ -18,6 +18,8 @@ pub(super) struct SpeculativeTask {
     task: DropGuard,
     voice: Voice,
     cost: SpeculationCost,
+    /// No limit of the client forbade it when it started.
+    is_allowed: bool,
 }
 
 /// What a speculative response costs where it is never released. Dropping it charges that.
@@ -35,7 +37,17 @@ impl SpeculativeTask {
         voice: Voice,
         cost: SpeculationCost,
     ) -> Self {
-        Self { response, release, task, voice, cost }
+        Self { response, release, task, voice, cost, is_allowed: true }
+    }
+
+    /// The same where a limit of the client is used up: its task refuses the response once it is released.
+    pub(super) fn refused(self) -> Self {
+        Self { is_allowed: false, ..self }
+    }
+
+    /// Whether it counts as a response of the client.
+    pub(super) fn is_allowed(&self) -> bool {
+        self.is_allowed
     }
 
     /// Whether this is the response that it works on.

@@ -35,9 +35,11 @@ impl Mcp for NoServers {
     }
 }
 
-/// Limits that ask a client to wait as long as its audio is, allow no response, and count the tokens of dropped speculation.
+/// Limits that ask a client to wait as long as its audio is, allow no response, and count responses and the tokens of
+/// dropped speculation.
 #[derive(Default)]
 pub(super) struct StrictLimits {
+    pub(super) begun: AtomicU64,
     pub(super) dropped: AtomicU64,
 }
 
@@ -48,7 +50,9 @@ impl SessionLimits for StrictLimits {
     fn may_respond(&self) -> Result<(), LimitReached> {
         Err(LimitReached("no more".into()))
     }
-    fn response_begun(&self) {}
+    fn response_begun(&self) {
+        self.begun.fetch_add(1, Ordering::Relaxed);
+    }
     fn response_done(&self, _: &ResponseUsage) {}
     fn speculation_dropped(&self, input_tokens: u64) {
         self.dropped.fetch_add(input_tokens, Ordering::Relaxed);

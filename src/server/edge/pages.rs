@@ -30,13 +30,20 @@ pub(in crate::server) fn router() -> Router {
     Router::new().fallback(page).layer(CompressionLayer::new())
 }
 
+/// The response to a method that a path does not serve; the router adds `Allow`.
+pub(in crate::server) async fn method_not_allowed(method: Method) -> Response {
+    refused(StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed", format!("{method} is not served here."))
+}
+
 async fn page(method: Method, uri: Uri, Extension(client): Extension<Client>, headers: HeaderMap) -> Response {
     let path = uri.path().trim_start_matches('/');
     let Some(response) = file(uri.path(), client, &headers) else {
         return refused(StatusCode::NOT_FOUND, "not_found", format!("There is no resource at '/{path}'."));
     };
     if method != Method::GET && method != Method::HEAD {
-        return refused(StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed", format!("{method} is not served here."));
+        let mut response = method_not_allowed(method).await;
+        response.headers_mut().insert(header::ALLOW, HeaderValue::from_static("GET,HEAD"));
+        return response;
     }
     if !response.headers().get(header::ETAG).is_some_and(|tag| is_named(tag, &headers)) {
         return response;

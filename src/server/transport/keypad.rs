@@ -11,6 +11,9 @@ use tokio::time::Instant;
 /// Keys of one entry at most: more than the longest card number.
 pub(super) const MAX_KEYS: usize = 64;
 
+/// A response to speech begins this long after its end at most, or the speech had no words.
+const FOLLOWS_WITHIN: Duration = Duration::from_secs(2);
+
 /// See the module.
 pub(super) struct Keypad {
     keys: String,
@@ -60,6 +63,50 @@ impl Keypad {
     }
 }
 
+/// When the reply to an entry is asked for: at once, or, where the user is speaking, not at all, since the turn's response
+/// answers both. Where no response follows the speech within [`FOLLOWS_WITHIN`], which was noise then, it is asked for.
+#[derive(Debug, Default)]
+pub(super) struct OwedReply {
+    is_owed: bool,
+    user_speaks: bool,
+    /// When the speech that the entry came into ended.
+    stopped: Option<Instant>,
+}
+
+impl OwedReply {
+    /// An entry is complete.
+    pub(super) fn entered(&mut self) {
+        self.is_owed = true;
+        self.stopped = None;
+    }
+
+    /// Takes an event of the session.
+    pub(super) fn happened(&mut self, event: &ServerEvent, now: Instant) {
+        match event {
+            ServerEvent::SpeechStarted { .. } => self.user_speaks = true,
+            ServerEvent::SpeechStopped { .. } | ServerEvent::InputAudioCleared {} => {
+                self.user_speaks = false;
+                self.stopped = Some(now);
+            }
+            ServerEvent::ResponseCreated { response } if response.conversation_id.is_some() => self.is_owed = false,
+            _ => {}
+        }
+    }
+
+    /// When [`Self::is_due`] is to be asked.
+    pub(super) fn due_at(&self, now: Instant) -> Option<Instant> {
+        let is_waiting = self.is_owed && !self.user_speaks;
+        is_waiting.then(|| self.stopped.map_or(now, |stopped| stopped + FOLLOWS_WITHIN))
+    }
+
+    /// Whether the reply is to be asked for now; after that it is owed no more.
+    pub(super) fn is_due(&mut self, now: Instant) -> bool {
+        let is_due = self.due_at(now).is_some_and(|at| at <= now);
+        self.is_owed &= !is_due;
+        is_due
+    }
+}
+
 /// A key of a phone in a peer's words; `None`: it is none.
 pub(super) fn key(text: &str) -> Option<char> {
     let mut characters = text.chars();
@@ -87,6 +134,7 @@ pub(super) fn message(role: Role, words: String) -> ClientEvent {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use antiphon_protocol::Response;
 
     #[test]
     fn keys_are_those_of_a_phone() {
@@ -96,6 +144,33 @@ mod tests {
         for text in ["", "55", "E", "é", " "] {
             assert_eq!(key(text), None, "{text:?}");
         }
+    }
+
+    #[test]
+    fn an_entry_is_answered_at_once_or_with_the_speech_that_it_came_into() {
+        let began = Instant::now();
+        let second = Duration::from_secs(1);
+        let started = ServerEvent::SpeechStarted { audio_start_ms: 0, item_id: "item_1".into() };
+        let stopped = ServerEvent::SpeechStopped { audio_end_ms: 900, item_id: "item_1".into() };
+        let mut response = Response::new("resp_1".into(), None);
+        response.conversation_id = Some("conv_1".into());
+        let answered = ServerEvent::ResponseCreated { response: Box::new(response) };
+        let mut owed = OwedReply::default();
+        assert!(!owed.is_due(began), "nothing was pressed");
+        owed.entered();
+        assert!(owed.is_due(began) && !owed.is_due(began), "once");
+        owed.happened(&started, began);
+        owed.entered();
+        assert_eq!(owed.due_at(began + 9 * second), None, "the user speaks");
+        owed.happened(&stopped, began + 9 * second);
+        assert!(!owed.is_due(began + 10 * second));
+        owed.happened(&answered, began + 10 * second);
+        assert!(!owed.is_due(began + 20 * second), "the turn's response answers both");
+        owed.happened(&started, began + 20 * second);
+        owed.entered();
+        owed.happened(&stopped, began + 21 * second);
+        assert_eq!(owed.due_at(began + 21 * second), Some(began + 21 * second + FOLLOWS_WITHIN));
+        assert!(owed.is_due(began + 23 * second), "that was noise");
     }
 
     #[test]

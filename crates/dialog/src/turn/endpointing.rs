@@ -54,7 +54,7 @@ pub struct Hints {
     /// How the transcript of all that was said ends.
     pub wording: Wording,
     /// The log-odds that its words are a whole turn; `None`: there are none, or they are not English.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub completeness: Option<f32>,
     /// How the voice moved before the pause.
     pub prosody: Prosody,

@@ -1,7 +1,8 @@
 //! How a transcript ends: like a sentence, or as if more were to come.
 //!
-//! `endpointing` weighs the answer; nothing here decides. English only, and soft on purpose: recognizers without
-//! punctuation mishear, and people end sentences on any word. A transcript of another language is [`Wording::Plain`].
+//! `completeness` has the answer among its features, and `endpointing` weighs it where that says nothing. English only,
+//! and soft on purpose: recognizers without punctuation mishear, and people end sentences on any word. A transcript of
+//! another language is [`Wording::Plain`].
 
 use crate::turn::dictation;
 use serde::{Deserialize, Serialize};

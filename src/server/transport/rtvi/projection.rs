@@ -3,7 +3,7 @@
 //! [`super::connection`] passes each server event and each message of the client through one [`Projection`] a session, and reports to it
 //! when audio leaves. Deadlines are its owner's ([`Projection::silent_at`], [`Projection::keys_end_at`]); it sends nothing itself.
 
-use crate::server::transport::keypad::{self, Keypad, MAX_KEYS, key};
+use crate::server::transport::keypad::{self, Keypad, MAX_KEYS, OwedReply, key};
 use antiphon_protocol::{
     ClientEvent, Content, Dialect, Incoming, Item, ItemBody, Modality, Position, Response, ResponseParams,
     ResponseStatus, Role, ServerEvent, WireError,
@@ -46,6 +46,7 @@ pub(in crate::server::transport) struct Projection {
     dialect: Dialect,
     is_ready: bool,
     keypad: Keypad,
+    owed_reply: OwedReply,
     n_messages: u64,
     /// The words so far of each utterance that is being transcribed, by item.
     partial: BTreeMap<ItemId, String>,
@@ -92,6 +93,7 @@ impl Projection {
             dialect,
             is_ready: false,
             keypad: Keypad::new(key_pause),
+            owed_reply: OwedReply::default(),
             n_messages: 0,
             partial: BTreeMap::new(),
             responses: Vec::new(),
@@ -123,16 +125,21 @@ impl Projection {
 
     /// When [`Self::keys_end`] is due.
     pub(in crate::server::transport) fn keys_end_at(&self) -> Option<Instant> {
-        self.keypad.until()
+        let answered_at = self.owed_reply.due_at(Instant::now());
+        self.keypad.until().into_iter().chain(answered_at).min()
     }
 
-    /// The client has pressed no key for a while: the entry is complete.
+    /// The client has pressed no key for a while, so that the entry is complete, or no reply has followed the user's speech.
     pub(in crate::server::transport) fn keys_end(&mut self) -> Outgoing {
         let mut out = Outgoing::default();
-        if let Some(keys) = self.keypad.end() {
+        if self.keypad.until().is_some_and(|until| until > Instant::now()) {
+            self.answer_keys(&mut out);
+        } else if let Some(keys) = self.keypad.end() {
             // A reply may have begun since the first key.
             self.interrupt(&mut out);
             self.entered(&keys, &mut out);
+        } else {
+            self.answer_keys(&mut out);
         }
         out
     }
@@ -162,6 +169,7 @@ impl Projection {
     /// Takes a server event.
     pub(in crate::server::transport) fn event(&mut self, event: &ServerEvent) -> Outgoing {
         let mut out = Outgoing::default();
+        self.owed_reply.happened(event, Instant::now());
         match event {
             ServerEvent::SessionUpdated { .. } => {
                 if let Some(id) = self.updates.pop_front().flatten() {
@@ -309,12 +317,21 @@ impl Projection {
         Ok(())
     }
 
-    /// An entry is a message of the user, which the model answers or passes to a tool.
+    /// An entry is a message of the user, which the model answers or passes to a tool: at once, or with what the user is
+    /// saying.
     fn entered(&mut self, keys: &str, out: &mut Outgoing) {
         let words = keypad::words(keys);
         out.to_session.push(own(keypad::user_message(words.clone())));
-        out.to_session.push(respond(ResponseParams::default()));
+        self.owed_reply.entered();
+        self.answer_keys(out);
         self.push(out, "user-llm-text", json!({"text": words}));
+    }
+
+    /// Asks for the reply to an entry of keys where it is due.
+    fn answer_keys(&mut self, out: &mut Outgoing) {
+        if self.owed_reply.is_due(Instant::now()) {
+            out.to_session.push(respond(ResponseParams::default()));
+        }
     }
 
     fn append(&mut self, data: &Map<String, Value>, id: &str, out: &mut Outgoing) -> Result<(), String> {
@@ -400,8 +417,14 @@ impl Projection {
             out.to_client.push(answer("error-response", json!({"error": failure.message}), &id));
             return;
         }
-        // A reply that has just ended needs no cancel.
-        if failure.code != Some("response_cancel_not_active") {
+        let is_settled = match failure.code {
+            // A reply that has just ended needs no cancel.
+            Some("response_cancel_not_active") => true,
+            // A reply that has just begun answers an entry of keys, too.
+            Some("conversation_already_has_active_response") => id == OWN,
+            _ => false,
+        };
+        if !is_settled {
             self.push(out, "error", error(&failure.message));
         }
     }
@@ -581,6 +604,7 @@ mod tests {
         let due = projection.keys_end_at().expect("the entry may go on");
         assert_eq!(due, Instant::now() + PAUSE);
         projection.event(&done());
+        tokio::time::sleep_until(due).await;
         let ended = projection.keys_end();
         assert_eq!(ended.to_session, [entered("12"), respond(ResponseParams::default())]);
         assert_eq!(kinds(&ended.to_client), ["user-llm-text"]);
@@ -590,6 +614,25 @@ mod tests {
         message(&mut projection, "dtmf", json!({"button": "7"}));
         let hash = message(&mut projection, "dtmf", json!({"buttons": ["#"]}));
         assert_eq!(hash.to_session[0], entered("7#"));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn keys_that_are_pressed_while_the_user_speaks_are_answered_with_the_speech() {
+        let mut projection = projection();
+        message(&mut projection, "client-ready", json!({}));
+        projection.event(&ServerEvent::SpeechStarted { audio_start_ms: 0, item_id: "item_1".into() });
+        message(&mut projection, "dtmf", json!({"button": "1"}));
+        tokio::time::sleep(PAUSE).await;
+        assert_eq!(projection.keys_end().to_session, [entered("1")]);
+        assert_eq!(projection.keys_end_at(), None, "the turn's response answers both");
+        projection.event(&ServerEvent::SpeechStopped { audio_end_ms: 900, item_id: "item_1".into() });
+        let due = projection.keys_end_at().expect("the speech may be noise");
+        tokio::time::sleep_until(due).await;
+        assert_eq!(projection.keys_end().to_session, [respond(ResponseParams::default())]);
+        assert_eq!(projection.keys_end_at(), None);
+        // The turn's response may have begun before.
+        let error = WireError::already_responding(&"resp_1".into()).answering(Some(OWN));
+        assert_eq!(projection.event(&ServerEvent::Error { error }), Outgoing::default());
     }
 
     #[tokio::test(start_paused = true)]

@@ -23,13 +23,15 @@ const RECORDS_WITHIN: Duration = Duration::from_secs(90);
 /// The longest wait for the beginning of the message, and for its end; then the call ends.
 const BEGINS_WITHIN: Duration = Duration::from_secs(20);
 const LEAVES_WITHIN: Duration = Duration::from_secs(120);
-/// From the last packet of the message to the end of the call: what the peer's jitter buffer still plays.
+/// From the end of the message to that of the call: what the peer's jitter buffer still plays.
 const PLAYED_WITHIN: Duration = Duration::from_millis(300);
 /// What was recognized since the answer, at most; further words do not count.
 const MAX_TEXT_BYTES: usize = 4_096;
 
 /// What a call of ours does about its answer.
 pub(super) struct AnswerPlan {
+    /// Responses of the conversation that have waited for the answer.
+    pub(super) n_responses: u32,
     pub(super) on_voicemail: OnVoicemail,
     /// Instructions of the message that is left.
     pub(super) message: String,
@@ -362,7 +364,7 @@ mod tests {
             let reports = reported.clone();
             let report = Box::new(move |by| reports.lock().unwrap().push(by));
             let message = "Leave a message.".into();
-            let plan = AnswerPlan { on_voicemail, message, handed_over: None, report };
+            let plan = AnswerPlan { n_responses: 0, on_voicemail, message, handed_over: None, report };
             let mut greeting = Some("Say hello.".to_owned());
             let answerer = Answerer::new(plan, Coding::l16(8_000).unwrap(), &mut greeting);
             assert_eq!(greeting.is_some(), on_voicemail == OnVoicemail::GoOn);

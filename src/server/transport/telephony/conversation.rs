@@ -19,7 +19,7 @@ use crate::server::edge::client::Client;
 use crate::server::sessions::heartbeat::{Beat, Heartbeat, HeartbeatReset};
 use crate::server::transport::call::{Call, CallOpening, CallOutput, alive};
 use crate::server::transport::calls::{CallEntry, NewCall};
-use crate::server::transport::keypad::{self, Keypad};
+use crate::server::transport::keypad::{self, Keypad, OwedReply};
 use crate::server::transport::parts::TransportParts;
 use antiphon_audio::codec::CodecError;
 use antiphon_protocol::{ClientEvent, ClockPing, ResponseParams, Role, ServerEvent, SessionKind};
@@ -178,7 +178,7 @@ pub(super) struct Beginning {
     pub(super) greeting: Option<String>,
     /// Follows the reply for the call's tools.
     pub(super) tracker: Option<ReplyTracker>,
-    /// What the hub does about who answers; `None`: it did not call.
+    /// What the hub does about who answers, where it called: the line has counted as held. `None`: it did not call.
     pub(super) answer: Option<AnswerPlan>,
     /// Whether the caller waits.
     pub(super) line: HeldLine,
@@ -301,10 +301,13 @@ struct CallState {
     playout: Playout,
     /// To the peer and back, by the last pings.
     round_trips: VecDeque<Duration>,
-    /// Responses under way.
+    /// Responses of the conversation under way.
     n_responses: u32,
+    owed_reply: OwedReply,
     /// What is said to the hub, where it matters who answers.
     words: Option<HeardWords>,
+    /// Follows the reply, where its end matters.
+    tracker: Option<ReplyTracker>,
 }
 
 impl CallState {
@@ -312,12 +315,26 @@ impl CallState {
     fn round_trip(&self) -> Duration {
         self.round_trips.iter().min().copied().unwrap_or_default()
     }
+
+    /// Follows whether the reply sounds. `has_waiting`: some of it waits for its time here.
+    fn follow_reply(&self, has_waiting: bool) {
+        if let Some(tracker) = &self.tracker {
+            tracker.update(has_waiting || self.playout.is_sounding(Instant::now()));
+        }
+    }
 }
 
 impl<'a> Conversation<'a> {
     fn new(entry: &'a CallEntry, leg: Box<dyn Leg>) -> Self {
-        let shared =
-            CallState { leg, playout: Playout::default(), round_trips: VecDeque::new(), n_responses: 0, words: None };
+        let shared = CallState {
+            leg,
+            playout: Playout::default(),
+            round_trips: VecDeque::new(),
+            n_responses: 0,
+            owed_reply: OwedReply::default(),
+            words: None,
+            tracker: None,
+        };
         Self { entry, call: entry.call(), began: Instant::now(), shared: Mutex::new(shared) }
     }
 
@@ -343,13 +360,24 @@ impl<'a> Conversation<'a> {
     ) -> Over {
         let Beginning { mut greeting, mut tracker, answer, line } = beginning;
         let mut answering = None;
+        let mut held_since = None;
         if let Some(plan) = answer {
+            let n_responses = plan.n_responses;
             // Without tools the model does not ask.
             let tracker = tracker.get_or_insert_with(|| reply_progress("").0);
             let answerer = Answerer::new(plan, start.input, &mut greeting);
             answering = Some(Answering { answerer, reply: tracker.sound() });
-            self.shared().words = Some(HeardWords::default());
+            held_since = Some(Instant::now());
+            if n_responses > 0 {
+                // A client has asked for the first reply.
+                greeting = None;
+            }
+            let mut shared = self.shared();
+            shared.words = Some(HeardWords::default());
+            shared.n_responses = n_responses;
         }
+        self.shared().tracker = tracker;
+        let has_marks = self.has_marks();
         let (reports, heard) = mpsc::channel(MAX_REPORTS);
         let (reset, heartbeat) =
             Heartbeat::new(Duration::from_secs(u64::from(transport.sessions.edge.config.ping_seconds)));
@@ -360,20 +388,20 @@ impl<'a> Conversation<'a> {
             reset,
             reports: reports.clone(),
             coding: start.input,
+            has_marks,
             // The hub does not call fax machines: those that it reaches answer.
             fax: answering.is_none().then(|| FaxDetector::new(start.input.rate)),
             answering,
             line,
             waits: false,
             peer_holds: false,
-            held_since: None,
+            held_since,
             greeting,
             heard_until: Instant::now(),
             is_quiet: false,
             has_audio: false,
         };
         let heartbeat = sink.has_pings().then_some(heartbeat);
-        let has_marks = self.has_marks();
         let writer = Writer {
             conversation: self,
             voice: Voice::new(start.output),
@@ -381,7 +409,6 @@ impl<'a> Conversation<'a> {
             next_frame: Instant::now(),
             sink,
             reports,
-            tracker,
         };
         tokio::select! {
             over = reader.run(source) => over,
@@ -416,6 +443,8 @@ struct Reader<'a> {
     reset: HeartbeatReset,
     reports: mpsc::Sender<(HeardPosition, bool)>,
     coding: Coding,
+    /// Whether the peer says what it has played.
+    has_marks: bool,
     /// Finds fax machines that call; `None`: it is known, or the hub calls.
     fax: Option<FaxDetector>,
     /// Finds out who answers; `None`: it is known, or does not matter.
@@ -425,7 +454,7 @@ struct Reader<'a> {
     waits: bool,
     /// Whether the peer has put the call on hold.
     peer_holds: bool,
-    /// Since when one of them is so.
+    /// Since when the session takes the line for held: one of them is so, or the call was not answered before.
     held_since: Option<Instant>,
     /// Instructions of the first reply, until it is asked for.
     greeting: Option<String>,
@@ -448,6 +477,7 @@ impl Reader<'_> {
         let ping = ClockPing { client_ms: asked_ms, pong_ms: None, microphone_ms: None };
         self.send(ClientEvent::ClockPing(ping)).await;
         if !source.is_on_hold() {
+            self.hold_changed().await;
             self.greet().await;
         }
         loop {
@@ -478,6 +508,7 @@ impl Reader<'_> {
                 () = self.line.changes_from(self.waits) => None,
             };
             self.follow_line().await;
+            self.answer_keys().await;
             match said {
                 None => {}
                 Some(PeerMessage::Audio { number, audio }) => {
@@ -518,6 +549,9 @@ impl Reader<'_> {
                 Some(PeerMessage::Held(is_held)) => self.peer_held(is_held).await,
                 Some(PeerMessage::Ended) => return Over::Gone,
                 Some(PeerMessage::Started(_)) => return LegError::StartedTwice.into(),
+            }
+            if self.has_marks {
+                self.conversation.shared().follow_reply(false);
             }
         }
     }
@@ -606,8 +640,8 @@ impl Reader<'_> {
     /// The peer has put the call on hold, which ends the reply, or goes on. What was said before is answered afterwards.
     async fn peer_held(&mut self, is_held: bool) {
         self.peer_holds = is_held;
-        // A caller who waits hears no reply, and what the model asked for goes on.
-        if is_held && !self.waits {
+        // Who waits hears no reply, and what the model asked for goes on.
+        if is_held && self.held_since.is_none() {
             let _ = self.keypad.end();
             self.interrupt().await;
         }
@@ -692,12 +726,22 @@ impl Reader<'_> {
         }
     }
 
-    /// An entry is a message of the user, which the model answers or passes to a tool.
+    /// An entry is a message of the user, which the model answers or passes to a tool: at once, or with what the user is
+    /// saying.
     async fn entered(&mut self, keys: &str) {
         // A reply may have begun since the first key.
         self.interrupt().await;
         self.send(keypad::user_message(keypad::words(keys))).await;
-        self.send(ClientEvent::ResponseCreate(Box::default())).await;
+        self.conversation.shared().owed_reply.entered();
+        self.answer_keys().await;
+    }
+
+    /// Asks for the reply to an entry of keys where it is due.
+    async fn answer_keys(&mut self) {
+        let is_due = self.conversation.shared().owed_reply.is_due(Instant::now());
+        if is_due {
+            self.send(ClientEvent::ResponseCreate(Box::default())).await;
+        }
     }
 
     async fn interrupt(&mut self) {
@@ -724,8 +768,6 @@ struct Writer<'a> {
     next_frame: Instant,
     sink: &'a mut Sink,
     reports: mpsc::Sender<(HeardPosition, bool)>,
-    /// For the call's tools.
-    tracker: Option<ReplyTracker>,
 }
 
 impl Writer<'_> {
@@ -767,9 +809,8 @@ impl Writer<'_> {
             if done.is_err() {
                 return Over::Gone;
             }
-            if let Some(tracker) = &self.tracker {
-                tracker.update(self.paced.as_ref().is_some_and(|paced| !paced.is_empty()));
-            }
+            let has_waiting = self.paced.as_ref().is_some_and(|paced| !paced.is_empty());
+            self.conversation.shared().follow_reply(has_waiting);
         }
     }
 
@@ -821,15 +862,18 @@ impl Writer<'_> {
         if !event.event.is_extension() || is_hold(&event.event) {
             self.conversation.entry.publish(event);
         }
-        if let Some(tracker) = &mut self.tracker {
+        if let Some(tracker) = &mut self.conversation.shared().tracker {
             tracker.happened(&event.event);
         }
         if let Some(words) = &mut self.conversation.shared().words {
             words.happened(&event.event);
         }
+        self.conversation.shared().owed_reply.happened(&event.event, Instant::now());
         match &event.event {
-            ServerEvent::ResponseCreated { .. } => self.conversation.shared().n_responses += 1,
-            ServerEvent::ResponseDone { .. } => {
+            ServerEvent::ResponseCreated { response } if response.conversation_id.is_some() => {
+                self.conversation.shared().n_responses += 1;
+            }
+            ServerEvent::ResponseDone { response } if response.conversation_id.is_some() => {
                 let mut shared = self.conversation.shared();
                 shared.n_responses = shared.n_responses.saturating_sub(1);
             }

@@ -29,6 +29,7 @@ pub(in crate::server) mod sip;
 mod telnyx;
 #[cfg(feature = "testing")]
 pub mod testing;
+mod tools;
 mod twilio;
 mod twiml;
 mod vonage;

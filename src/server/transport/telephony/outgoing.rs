@@ -1,5 +1,5 @@
 //! What calls out have in common, by SIP and by accounts: what a client asks for, whom the settings allow to be called, when
-//! and how often, and the entry of a call in the list.
+//! and how often, the line until the answer, and the entry of a call in the list.
 //!
 //! [`super::sip`] and [`super::accounts`] ask [`DialRights`] before they dial. Nothing here dials.
 
@@ -8,8 +8,11 @@ use super::call_reports::CallReports;
 use crate::config::{MAX_VOICEMAIL_MESSAGE_BYTES, OnVoicemail, QuietHours, SipConfig, TransferTargets};
 use crate::server::access::AccessParts;
 use crate::server::access::caller::Caller;
+use crate::server::transport::call::Call;
 use crate::server::transport::calls::{CallEntry, CallState};
 use crate::server::transport::transfers::DialError;
+use antiphon_protocol::ServerEvent;
+use antiphon_session::{InboundPayload, OutputEvent};
 use antiphon_sip::is_transfer_target;
 use antiphon_types::KeyId;
 use serde::Deserialize;
@@ -30,6 +33,7 @@ const MINUTE: Duration = Duration::from_secs(60);
 
 /// What a client asks for.
 #[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub(in crate::server::transport) struct DialRequest {
     /// The number or address: `tel:` or `sip:`.
     pub(in crate::server::transport) to: String,
@@ -178,18 +182,41 @@ impl RecentCalls {
     }
 }
 
+/// Puts the line of a call that begins on hold: nobody hears its session until the call is answered.
+/// [`super::conversation`] ends that.
+pub(super) async fn hold_line(call: &Call) {
+    // The output of a session that takes nothing says so.
+    let _ = call.send_event(InboundPayload::LineHeld(true)).await;
+}
+
 /// A call of ours in the list. Its end is reported, also where its task ends early.
 pub(super) struct OutgoingEntry {
     entry: CallEntry,
     reports: CallReports,
     is_over: bool,
+    /// Responses of the conversation that wait for the answer.
+    n_responses: u32,
 }
 
 impl OutgoingEntry {
     /// The entry of a call that begins.
     pub(super) fn new(entry: CallEntry, reports: CallReports) -> Self {
         entry.set_state(CallState::Calling);
-        Self { entry, reports, is_over: false }
+        Self { entry, reports, is_over: false, n_responses: 0 }
+    }
+
+    /// Gives an event of the session to the clients that have joined, before the answer.
+    pub(super) fn publish_unanswered(&mut self, event: &OutputEvent) {
+        match &event.event {
+            ServerEvent::ResponseCreated { response } if response.conversation_id.is_some() => self.n_responses += 1,
+            ServerEvent::ResponseDone { response } if response.conversation_id.is_some() => {
+                self.n_responses = self.n_responses.saturating_sub(1);
+            }
+            _ => {}
+        }
+        if !event.event.is_extension() {
+            self.entry.publish(event);
+        }
     }
 
     /// Lists and reports how far the call is.
@@ -199,12 +226,12 @@ impl OutgoingEntry {
         self.reports.report(self.entry.id(), "out", state);
     }
 
-    /// What the call does about who answers. `message`: instructions of the message that is left.
+    /// What the call does about who has answered. `message`: instructions of the message that is left.
     pub(super) fn plan(&self, on_voicemail: OnVoicemail, message: String) -> AnswerPlan {
         let id = self.entry.id().to_owned();
         let reports = self.reports.clone();
         let report = Box::new(move |answered_by| reports.report_answer(&id, answered_by));
-        AnswerPlan { on_voicemail, message, report, handed_over: None }
+        AnswerPlan { n_responses: self.n_responses, on_voicemail, message, report, handed_over: None }
     }
 }
 

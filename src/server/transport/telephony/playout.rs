@@ -17,6 +17,8 @@ pub(super) const RATE: SampleRate = SampleRate::HZ_24000;
 const MARK_EVERY: Samples = Samples(2_400);
 /// Marks without an answer that are remembered: 50 s of audio, ten times what a session sends ahead.
 const MAX_MARKS: usize = 512;
+/// A mark that is answered this much later than by the estimate counts as answered: the peer may answer none.
+const ANSWERED_WITHIN: Duration = Duration::from_secs(2);
 
 /// See the module.
 #[derive(Default)]
@@ -136,6 +138,12 @@ impl Playout {
         }
     }
 
+    /// Whether something of what was sent is still to be played: a mark has no answer, and is not overdue.
+    pub(super) fn is_sounding(&self, now: Instant) -> bool {
+        let is_overdue = now.checked_sub(ANSWERED_WITHIN).is_some_and(|by| self.is_end(self.at(by, Duration::ZERO)));
+        !self.is_done() && !is_overdue
+    }
+
     /// Whether all that was sent has been played, by answered marks.
     fn is_done(&self) -> bool {
         self.marks.is_empty() && self.sent.as_ref().is_none_or(|(_, end)| *end <= self.marked)
@@ -143,7 +151,11 @@ impl Playout {
 
     /// Whether playback stands at the end of what was sent when a message of now reaches the peer, by the estimate.
     fn has_run_out(&self, now: Instant, round_trip: Duration) -> bool {
-        let heard = self.at_arrival(now, round_trip);
+        self.is_end(self.at_arrival(now, round_trip))
+    }
+
+    /// Whether this position is the end of what was sent.
+    fn is_end(&self, heard: Option<HeardPosition>) -> bool {
         heard.zip(self.sent.as_ref()).is_some_and(|(heard, (item, end))| heard.item == *item && heard.position >= *end)
     }
 
@@ -304,6 +316,28 @@ mod tests {
         send(&mut playout, "b", 0..400, now + ms(1_000));
         playout.hold(true, now + ms(1_100));
         assert_eq!(playout.cleared(now + ms(1_900), NONE), heard("b", 100));
+    }
+
+    #[test]
+    fn what_was_sent_sounds_until_its_last_mark_is_answered_or_overdue() {
+        let mut playout = Playout::default();
+        let now = Instant::now();
+        assert!(!playout.is_sounding(now));
+        send(&mut playout, "a", 0..240, now);
+        assert_eq!(playout.finished(), Some(Mark(3)));
+        // The peer begins late.
+        assert!(playout.is_sounding(now + ms(1_000)));
+        playout.played(Mark(2), now + ms(1_200), NONE);
+        assert!(playout.is_sounding(now + ms(3_220)), "40 ms are left");
+        assert!(!playout.is_sounding(now + ms(3_260)), "the last mark is overdue");
+        playout.played(Mark(3), now + ms(3_300), NONE);
+        send(&mut playout, "b", 0..100, now + ms(4_000));
+        assert!(playout.is_sounding(now + ms(4_090)));
+        playout.played(Mark(4), now + ms(4_100), NONE);
+        assert!(!playout.is_sounding(now + ms(4_100)));
+        send(&mut playout, "c", 0..100, now + ms(5_000));
+        playout.cleared(now + ms(5_050), NONE);
+        assert!(!playout.is_sounding(now + ms(5_050)));
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! How far a call's reply is, for tools that wait until it has been said.
 //!
-//! [`super::conversation`] keeps a [`ReplyTracker`] beside its writer; a tool waits by [`ReplyWatch::ended`].
+//! [`super::conversation`] keeps a [`ReplyTracker`] for its reader and writer; a tool waits by [`ReplyWatch::ended`].
 
 use antiphon_protocol::{ItemBody, ResponsePart, ServerEvent};
 use antiphon_types::ItemId;
@@ -20,7 +20,7 @@ struct ReplyProgress {
     is_sounding: bool,
 }
 
-/// The writer's side.
+/// The side of the conversation.
 pub(super) struct ReplyTracker {
     progress: watch::Sender<ReplyProgress>,
     /// The label of the tools.
@@ -46,7 +46,7 @@ pub(super) fn reply_progress(label: &'static str) -> (ReplyTracker, ReplyWatch) 
 pub(super) struct ReplySound(watch::Receiver<ReplyProgress>);
 
 impl ReplySound {
-    /// Whether audio of the session, or what waits for its time, is not sent yet.
+    /// Whether audio of the session has not left it, waits for its time, or is not played by a peer that says so.
     pub(super) fn is_sounding(&self) -> bool {
         self.0.borrow().is_sounding
     }
@@ -85,9 +85,9 @@ impl ReplyTracker {
         ReplySound(self.progress.subscribe())
     }
 
-    /// Says whether something sounds: audio of the session, or, with `has_waiting`, what waits for its time here.
-    pub(super) fn update(&self, has_waiting: bool) {
-        let is_sounding = has_waiting || !self.unsent.is_empty();
+    /// Says whether something sounds: audio of the session, or, with `has_rest`, what has left it and is not played.
+    pub(super) fn update(&self, has_rest: bool) {
+        let is_sounding = has_rest || !self.unsent.is_empty();
         self.progress.send_if_modified(|progress| {
             let changes = progress.is_sounding != is_sounding;
             progress.is_sounding = is_sounding;
@@ -97,7 +97,7 @@ impl ReplyTracker {
 }
 
 impl ReplyWatch {
-    /// Resolves when what the model said before this call of a tool was sent to the peer, and after 60 s at most. Called
+    /// Resolves when nothing sounds of what the model said before this call of a tool, and after 60 s at most. Called
     /// once for each call.
     pub(super) async fn ended(&self) {
         let n = 1 + self.n_tool_calls.fetch_add(1, Ordering::Relaxed);

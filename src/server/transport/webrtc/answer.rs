@@ -15,6 +15,8 @@ use tokio::time::Instant;
 const MAX_REASON_BYTES: usize = 200;
 /// Media lines of an offer.
 const MAX_MEDIA: usize = 8;
+/// The attributes of a direction.
+const DIRECTIONS: [&str; 4] = ["a=sendrecv", "a=sendonly", "a=recvonly", "a=inactive"];
 /// Interval of receiver reports: a sender's FEC follows them.
 const REPORTS: Duration = Duration::from_secs(1);
 /// Interval of measurements of the round trip.
@@ -98,7 +100,40 @@ pub(super) fn read_offer(sdp: &str) -> Result<SdpOffer, String> {
     if !media_of(sdp).any(|line| line.starts_with("audio ")) {
         return Err("The offer has no audio.".into());
     }
-    SdpOffer::from_sdp_string(sdp).map_err(|error| format!("The offer cannot be read: {}.", brief(&error)))
+    let offer = SdpOffer::from_sdp_string(&with_directions(sdp));
+    offer.map_err(|error| format!("The offer cannot be read: {}.", brief(&error)))
+}
+
+/// The offer with a direction in each section of RTP, which the parser requires: where a section has none, that of the
+/// session, else `sendrecv` (RFC 8866, section 6.7).
+fn with_directions(sdp: &str) -> String {
+    let direction_of = |line: &str| DIRECTIONS.into_iter().find(|direction| *direction == line.trim_end());
+    let of_session = sdp.lines().take_while(|line| !line.starts_with("m=")).find_map(direction_of);
+    let added = of_session.unwrap_or("a=sendrecv");
+    let line_end = if sdp.contains("\r\n") { "\r\n" } else { "\n" };
+    let mut complete = String::with_capacity(sdp.len() + MAX_MEDIA * (added.len() + line_end.len()));
+    let mut lacks_direction = false;
+    let end_section = |complete: &mut String| {
+        if !complete.ends_with('\n') {
+            complete.push_str(line_end);
+        }
+        complete.push_str(added);
+        complete.push_str(line_end);
+    };
+    for line in sdp.split_inclusive('\n') {
+        if line.starts_with("m=") {
+            if lacks_direction {
+                end_section(&mut complete);
+            }
+            lacks_direction = !line.starts_with("m=application ");
+        }
+        lacks_direction &= direction_of(line).is_none();
+        complete.push_str(line);
+    }
+    if lacks_direction {
+        end_section(&mut complete);
+    }
+    complete
 }
 
 fn accept(rtc: &mut Rtc, offer: SdpOffer, sdp: &str) -> Result<String, String> {
@@ -132,15 +167,58 @@ fn max_message_bytes(sdp: &str) -> Option<usize> {
     })
 }
 
-/// An error of the parser, which may quote the whole offer.
+/// An error of the parser, which may quote the whole offer, on one line. Where the parser stopped is an address of this
+/// process and is left out.
 pub(super) fn brief(error: &impl ToString) -> String {
-    let text = error.to_string();
-    text[..text.floor_char_boundary(MAX_REASON_BYTES)].to_owned()
+    const POSITION: &str = " at PointerOffset(";
+    let mut text = error.to_string();
+    if let Some(start) = text.find(POSITION) {
+        let end = text[start..].find(')').map_or(text.len(), |length| start + length + 1);
+        text.replace_range(start..end, "");
+    }
+    let lines: Vec<_> = text.split(char::is_control).map(str::trim).filter(|line| !line.is_empty()).collect();
+    let line = lines.join("; ");
+    line[..line.floor_char_boundary(MAX_REASON_BYTES)].to_owned()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// An offer of one section of audio with these lines at the end of the session, and at the end of the section.
+    fn audio_offer(of_session: &str, of_section: &str) -> String {
+        let fingerprint = ["AB"; 32].join(":");
+        format!(
+            "v=0\r\no=- 1 2 IN IP4 127.0.0.1\r\ns=-\r\nt=0 0\r\na=group:BUNDLE 0\r\n{of_session}\
+             m=audio 9 UDP/TLS/RTP/SAVPF 111\r\nc=IN IP4 0.0.0.0\r\na=ice-ufrag:abcd\r\n\
+             a=ice-pwd:abcdabcdabcdabcdabcdabcd\r\na=fingerprint:sha-256 {fingerprint}\r\na=setup:actpass\r\n\
+             a=mid:0\r\na=rtcp-mux\r\na=rtpmap:111 opus/48000/2\r\n{of_section}"
+        )
+    }
+
+    #[test]
+    fn a_section_without_a_direction_has_that_of_the_session_or_both() {
+        let check = |sdp: &str, expect: &str| assert_eq!(with_directions(sdp), expect, "{sdp:?}");
+        check("v=0\r\nm=audio 9\r\na=mid:0\r\n", "v=0\r\nm=audio 9\r\na=mid:0\r\na=sendrecv\r\n");
+        check("v=0\nm=audio 9\na=mid:0", "v=0\nm=audio 9\na=mid:0\na=sendrecv\n");
+        check(
+            "v=0\r\na=recvonly\r\nm=audio 9\r\nm=video 9\r\na=inactive\r\nm=application 9\r\n",
+            "v=0\r\na=recvonly\r\nm=audio 9\r\na=recvonly\r\nm=video 9\r\na=inactive\r\nm=application 9\r\n",
+        );
+        let complete = audio_offer("", "a=sendonly\r\n");
+        check(&complete, &complete);
+        assert!(read_offer(&audio_offer("", "")).is_ok());
+    }
+
+    #[test]
+    fn a_refusal_is_one_line_without_addresses_of_this_process() {
+        let refusal = read_offer(&audio_offer("", "a=sendrecv\r\na=recvonly\r\n")).expect_err("two directions");
+        assert!(refusal.contains("exactly one of a=sendrecv"), "{refusal}");
+        assert!(!refusal.contains("0x") && !refusal.contains(char::is_control), "{refusal}");
+        let error = "Parse error at PointerOffset(0x7f3adc040e3f)\nUnexpected `m`\r\nExpected `a`\n";
+        assert_eq!(brief(&error), "Parse error; Unexpected `m`; Expected `a`");
+        assert_eq!(brief(&"x".repeat(300)).len(), MAX_REASON_BYTES);
+    }
 
     #[test]
     fn messages_have_the_length_that_the_offer_allows() {

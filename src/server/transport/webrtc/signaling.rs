@@ -28,7 +28,9 @@ use axum::extract::{Extension, FromRequest, Multipart, Query, Request, State};
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde::Deserialize;
+use serde_json::Value;
 use serde_json::value::RawValue;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{mpsc, oneshot};
@@ -60,21 +62,15 @@ struct Offer {
     session: Option<String>,
 }
 
+/// The fields of a JSON body.
+type JsonFields = BTreeMap<String, Box<RawValue>>;
+
 /// What is connected to the session.
-#[derive(Deserialize)]
-#[serde(untagged)]
 enum RequestedCall {
     /// The client itself, by this offer.
     Client { sdp: String },
     /// A number that is called.
     Phone(DialRequest),
-}
-
-/// The rest of a JSON body.
-#[derive(Deserialize)]
-struct JsonSettings {
-    #[serde(default)]
-    session: Option<Box<RawValue>>,
 }
 
 /// Answers an offer with 201, the SDP, and the call's place in `Location`.
@@ -310,12 +306,7 @@ async fn read(request: Request) -> Result<Offer, Box<Response>> {
         }
         "application/json" => {
             let body = body(request).await?;
-            let unreadable =
-                |error: serde_json::Error| bad(format!("We could not parse the JSON body of your request: {error}."));
-            let JsonSettings { session } = serde_json::from_slice(&body).map_err(unreadable)?;
-            let call = serde_json::from_slice(&body)
-                .map_err(|_| bad("The body has an sdp, or to: the number that is called.".into()))?;
-            Offer { call, session: session.map(|session| session.get().to_owned()) }
+            read_json(&body)?
         }
         _ => {
             let body = body(request).await?;
@@ -324,6 +315,50 @@ async fn read(request: Request) -> Result<Offer, Box<Response>> {
         }
     };
     Ok(offer)
+}
+
+/// Reads a body of JSON: with `to` it is a call out, else an offer.
+fn read_json(body: &[u8]) -> Result<Offer, Box<Response>> {
+    let bad = |message: String| Box::new(refused(StatusCode::BAD_REQUEST, "invalid_offer", message));
+    let unreadable =
+        |error: serde_json::Error| bad(format!("We could not parse the JSON body of your request: {error}."));
+    let mut fields: JsonFields = serde_json::from_slice(body).map_err(unreadable)?;
+    fields.retain(|_, value| value.get() != "null");
+    let session = fields.remove("session").map(|session| session.get().to_owned());
+    if fields.contains_key("to") {
+        let request = read_dial_request(&fields).map_err(|error| Box::new(invalid(error)))?;
+        return Ok(Offer { call: RequestedCall::Phone(request), session });
+    }
+    let sdp: Option<String> = fields.get("sdp").and_then(|sdp| serde_json::from_str(sdp.get()).ok());
+    let sdp = sdp.ok_or_else(|| bad("The body has an sdp, or to: the number that is called.".into()))?;
+    Ok(Offer { call: RequestedCall::Client { sdp }, session })
+}
+
+/// Reads a call out; an error names the field.
+fn read_dial_request(fields: &JsonFields) -> Result<DialRequest, WireError> {
+    let mut request = serde_json::Map::new();
+    for (name, value) in fields {
+        // Each field alone, so that an error is of this one.
+        let read_alone = |value: Value| {
+            let to = ("to".to_owned(), Value::from(""));
+            let alone = serde_json::Map::from_iter([to, (name.clone(), value)]);
+            DialRequest::deserialize(Value::Object(alone))
+        };
+        // Every field but `to` may be null.
+        if name != "to" && read_alone(Value::Null).is_err() {
+            let message = format!("Unknown parameter: '{name}'.");
+            return Err(WireError::invalid("unknown_parameter", message, Some(name.as_str())));
+        }
+        let wrong = |error: serde_json::Error| {
+            let message = format!("Invalid value of '{name}': {error}.");
+            WireError::invalid("invalid_value", message, Some(name.as_str()))
+        };
+        let value: Value = serde_json::from_str(value.get()).map_err(wrong)?;
+        read_alone(value.clone()).map_err(wrong)?;
+        request.insert(name.clone(), value);
+    }
+    let wrong = |error: serde_json::Error| WireError::invalid("invalid_value", format!("{error}."), Some("to"));
+    DialRequest::deserialize(Value::Object(request)).map_err(wrong)
 }
 
 async fn body(request: Request) -> Result<Bytes, Box<Response>> {
@@ -345,4 +380,27 @@ fn unread(status: StatusCode, why: &str) -> Response {
 
 fn late() -> Response {
     refused(StatusCode::REQUEST_TIMEOUT, "request_timeout", "The request was not received in time.")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_wrong_field_of_a_call_out_is_named() {
+        let read = |body: &str| read_dial_request(&serde_json::from_str(body).unwrap());
+        let check = |body: &str, code: &str, param: &str, expect: &str| {
+            let error = read(body).unwrap_err();
+            assert_eq!((error.code, error.param.as_deref()), (Some(code), Some(param)), "{body}");
+            assert!(error.message.contains(expect), "{}", error.message);
+        };
+        check(r#"{"to": 5}"#, "invalid_value", "to", "Invalid value of 'to': invalid type: integer `5`");
+        let machine = r#"{"to": "tel:+1", "on_voicemail": "foo"}"#;
+        check(machine, "invalid_value", "on_voicemail", "`leave_message`");
+        let misspelled = r#"{"to": "tel:+1", "greting": "Hello."}"#;
+        check(misspelled, "unknown_parameter", "greting", "Unknown parameter: 'greting'.");
+        check(r#"{"to": "tel:+1", "sdp": "v=0"}"#, "unknown_parameter", "sdp", "'sdp'");
+        let request = read(r#"{"to": "tel:+1", "greeting": "Hello.", "on_voicemail": "hang_up"}"#).unwrap();
+        assert_eq!((request.to.as_str(), request.greeting.as_deref()), ("tel:+1", Some("Hello.")));
+    }
 }

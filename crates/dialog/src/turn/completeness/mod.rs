@@ -71,7 +71,8 @@ mod tests {
 
     #[test]
     fn another_language_is_not_judged() {
-        for text in ["", "...", "Ich möchte einen Tisch bestellen", "Quisiera reservar una mesa", "明日の天気は"] {
+        for text in ["", "...", "Ich möchte einen Tisch bestellen", "Quisiera reservar una mesa", "明日の天気は"]
+        {
             assert_eq!(log_odds(text), None, "{text}");
         }
     }

@@ -12,6 +12,7 @@ mod twilio_transfer;
 use super::call_reports::CallReports;
 use super::leg::Parameters;
 use super::outgoing::DialRights;
+use super::tools::ToolSettings;
 use crate::config::{Config, OnVoicemail, TelephonyAccount, TransferTargets};
 use crate::server::access::keys::Keys;
 use crate::server::transport::calls::CallState;
@@ -56,6 +57,8 @@ pub(in crate::server) struct Accounts {
     on_voicemail: OnVoicemail,
     voicemail_message: String,
     transfer_to: TransferTargets,
+    /// The tools of the model in calls out.
+    tools: ToolSettings,
     expected: Arc<ExpectedCalls>,
 }
 
@@ -91,6 +94,7 @@ impl Accounts {
             on_voicemail: config.sip.on_voicemail,
             voicemail_message: config.sip.voicemail_message.clone(),
             transfer_to: config.sip.transfer_targets(),
+            tools: ToolSettings::of_accounts(&config.sip),
             expected: Arc::default(),
         }))
     }

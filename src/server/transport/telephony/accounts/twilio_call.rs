@@ -17,7 +17,9 @@ use crate::server::transport::calls::{CallState, NewCall};
 use crate::server::transport::parts::TransportParts;
 use crate::server::transport::telephony::call_reports::CallReports;
 use crate::server::transport::telephony::conversation::{self, Beginning, Over};
-use crate::server::transport::telephony::outgoing::{DialRequest, OutgoingEntry, RINGS, ROUTE, check_key};
+use crate::server::transport::telephony::outgoing::{DialRequest, OutgoingEntry, RINGS, ROUTE, check_key, hold_line};
+use crate::server::transport::telephony::reply_progress::ReplyTracker;
+use crate::server::transport::telephony::tools::{CallTools, ToolSettings};
 use crate::server::transport::telephony::{link, twiml};
 use crate::server::transport::transfers::{DialError, ProviderError};
 use antiphon_protocol::{SessionKind, SessionUpdate};
@@ -55,6 +57,7 @@ struct PlannedCall {
     on_voicemail: OnVoicemail,
     voicemail_message: String,
     transfer_to: TransferTargets,
+    tools: ToolSettings,
     reports: CallReports,
     /// Its place among the calls at a time.
     place: OwnedSemaphorePermit,
@@ -66,6 +69,8 @@ struct RingingCall {
     rest: Arc<TwilioRest>,
     call_sid: String,
     entry: OutgoingEntry,
+    /// Follows the reply for the call's tools; `None`: it has none.
+    tracker: Option<ReplyTracker>,
     expected: ExpectedCall,
     greeting: Option<String>,
     on_voicemail: OnVoicemail,
@@ -123,6 +128,7 @@ pub(in crate::server::transport::telephony) async fn dial(
         on_voicemail: on_voicemail.unwrap_or(accounts.on_voicemail),
         voicemail_message: voicemail_message.unwrap_or_else(|| accounts.voicemail_message.clone()),
         transfer_to: accounts.transfer_to.clone(),
+        tools: accounts.tools.clone(),
         reports: accounts.reports.clone(),
         place,
     };
@@ -151,7 +157,7 @@ impl PlannedCall {
                 return;
             }
         };
-        let (ringing, _place) = self.begin(call_sid.clone());
+        let (ringing, _place) = self.begin(call_sid.clone()).await;
         let id = ringing.entry.id().to_owned();
         let is_over = match begun.send(Ok(id)) {
             Ok(()) => ringing.serve().await,
@@ -167,8 +173,11 @@ impl PlannedCall {
     }
 
     /// Opens the session and lists the call.
-    fn begin(self, call_sid: String) -> (RingingCall, OwnedSemaphorePermit) {
-        let Self { transport, rest, client, caller, settings, admitted, expected, from, transfer_to, .. } = self;
+    async fn begin(self, call_sid: String) -> (RingingCall, OwnedSemaphorePermit) {
+        let Self { transport, rest, client, caller, settings, admitted, expected, from, transfer_to, tools, .. } = self;
+        let transfer = TwilioTransfer::new(rest.clone(), call_sid.clone(), Some(from), transfer_to);
+        let by_model = Arc::new(transfer.to(tools.targets()));
+        let (tools, tracker) = tools.open(by_model, None).unzip();
         let access = &transport.sessions.access;
         let owner = caller.owner;
         let opening = CallOpening {
@@ -178,12 +187,12 @@ impl PlannedCall {
             intent: Some(SessionKind::Realtime),
             transport: TRANSPORT,
             route: ROUTE,
-            tools: None,
+            tools: tools.as_ref().map(CallTools::server),
             llm: None,
         };
         let call = Call::begin(&transport.sessions, admitted, caller, opening);
+        hold_line(&call).await;
         let id = call.session().as_str().to_owned();
-        let transfer = TwilioTransfer::new(rest.clone(), call_sid.clone(), Some(from), transfer_to);
         let new = NewCall {
             call,
             owner,
@@ -193,6 +202,9 @@ impl PlannedCall {
             transfer: Some(Arc::new(transfer)),
         };
         let entry = OutgoingEntry::new(transport.calls.list(id, new), self.reports);
+        if let Some(tools) = tools {
+            tools.ends_by(entry.hung_up().clone());
+        }
         let name = access.keys.name_of(owner);
         access.security.done("call.start", Act { client, owner, name: name.as_deref(), target: entry.id() }, "ok");
         let ringing = RingingCall {
@@ -200,6 +212,7 @@ impl PlannedCall {
             rest,
             call_sid,
             entry,
+            tracker,
             expected,
             greeting: self.greeting,
             on_voicemail: self.on_voicemail,
@@ -227,7 +240,8 @@ impl RingingCall {
         }
         let ArrivedStream { mut link, leg, start, over: _connection } = stream;
         let plan = self.entry.plan(self.on_voicemail, self.voicemail_message);
-        let beginning = Beginning { greeting: self.greeting, answer: Some(plan), ..Beginning::default() };
+        let beginning =
+            Beginning { greeting: self.greeting, tracker: self.tracker, answer: Some(plan), ..Beginning::default() };
         let statuses = &mut self.expected.statuses;
         let over = tokio::select! {
             biased;
@@ -286,8 +300,9 @@ impl RingingCall {
                 }
                 // A session whose output nobody takes ends after 10 s.
                 output = self.entry.call().next() => match output {
-                    CallOutput::Event(event) if !event.event.is_extension() => self.entry.publish(&event),
-                    CallOutput::Event(_) | CallOutput::Audio(_) => {}
+                    CallOutput::Event(event) => self.entry.publish_unanswered(&event),
+                    // It is of no reply: those wait for the answer.
+                    CallOutput::Audio(_) => {}
                     CallOutput::Closed(_) => return Err(given_up(CallState::Ended)),
                 },
             }

@@ -32,6 +32,17 @@ impl TwilioTransfer {
     ) -> Self {
         Self { rest, call_sid, caller, allowed, underway: Arc::new(Semaphore::new(1)) }
     }
+
+    /// Transfers the same call to these targets. One of all its transfers is made.
+    pub(super) fn to(&self, allowed: TransferTargets) -> Self {
+        Self {
+            rest: self.rest.clone(),
+            call_sid: self.call_sid.clone(),
+            caller: self.caller.clone(),
+            allowed,
+            underway: self.underway.clone(),
+        }
+    }
 }
 
 impl Transfer for TwilioTransfer {

@@ -10,7 +10,6 @@ use super::key_events::{KeyEvents, KeySender, key_events};
 use super::media::AnsweredDialog;
 use super::ports::RtpSockets;
 use super::settings::{CallSettings, CallWebhook, TrunkSettings, owner, protection};
-use super::tools::CallTools;
 use super::transfer::{CallOrigin, CallTransfers, TransferRequests};
 use crate::config::{SrtpUse, UndecidedCall};
 use crate::server::access::caller::{Caller, Credential};
@@ -22,6 +21,7 @@ use crate::server::transport::calls::{CallDecision, CallEntry, CallState, NewCal
 use crate::server::transport::parts::TransportParts;
 use crate::server::transport::telephony::leg::Parameters;
 use crate::server::transport::telephony::reply_progress::ReplyTracker;
+use crate::server::transport::telephony::tools::CallTools;
 use antiphon_protocol::{SessionKind, SessionUpdate};
 use antiphon_session::AudioMode;
 use antiphon_sip::sdp::{self, Agreed, Local, MasterKey, SdpError};
@@ -330,7 +330,7 @@ impl PreparedCall {
         let (transfers, requests) = CallTransfers::new(dialog, incoming.from.clone());
         let (key_sender, keys) = key_events();
         let tools = &settings.tools;
-        let (tools, tracker) = tools.open(transfers.to(tools.targets()), key_sender.clone()).unzip();
+        let (tools, tracker) = tools.open(transfers.to(tools.targets()), Some(key_sender.clone())).unzip();
         let opening = CallOpening {
             mode: AudioMode::Pcm16,
             settings: session_settings.clone(),

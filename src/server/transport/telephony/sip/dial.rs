@@ -9,7 +9,6 @@ use super::media::AnsweredDialog;
 use super::ports::RtpSockets;
 use super::recital::Recital;
 use super::settings::{CallSettings, protection};
-use super::tools::CallTools;
 use super::transfer::{CallOrigin, CallTransfers, TransferRequests};
 use crate::config::{OnVoicemail, SipTransport, SipTrunk, SrtpUse};
 use crate::server::access::caller::Caller;
@@ -21,9 +20,10 @@ use crate::server::transport::calls::{CallState, NewCall};
 use crate::server::transport::parts::TransportParts;
 use crate::server::transport::telephony::answerer::AnswerPlan;
 use crate::server::transport::telephony::outgoing::{
-    DialRequest, DialRights, OutgoingEntry, RINGS, ROUTE, check_key, has_number, no_target,
+    DialRequest, DialRights, OutgoingEntry, RINGS, ROUTE, check_key, has_number, hold_line, no_target,
 };
 use crate::server::transport::telephony::reply_progress::ReplyTracker;
+use crate::server::transport::telephony::tools::CallTools;
 use crate::server::transport::transfers::DialError;
 use antiphon_engine_api::llm::Llm;
 use antiphon_protocol::{SessionKind, SessionUpdate};
@@ -186,7 +186,7 @@ impl Dialer {
         let tools = &self.settings.tools;
         let tools = match recital {
             Some(_) => None,
-            None => tools.open(transfers.to(tools.targets()), key_sender.clone()),
+            None => tools.open(transfers.to(tools.targets()), Some(key_sender.clone())),
         };
         let (tools, tracker) = tools.unzip();
         let opening = CallOpening {
@@ -200,6 +200,7 @@ impl Dialer {
             llm: recital.map(|text| Arc::new(Recital::new(text)) as Arc<dyn Llm>),
         };
         let call = Call::begin(&transport.sessions, admitted, caller, opening);
+        hold_line(&call).await;
         let id = call.session().as_str().to_owned();
         let transfer = Some(transfers.to(self.settings.transfer_to.clone()));
         let new = NewCall { call, owner, transport: TRANSPORT, peer_id: None, offers: None, transfer };
@@ -308,6 +309,8 @@ pub(super) struct AnsweredDial {
     pub(super) keys: (KeySender, KeyEvents),
     pub(super) requests: TransferRequests,
     pub(super) greeting: Option<String>,
+    /// What the call does about who has answered.
+    pub(super) plan: AnswerPlan,
     pub(super) origin: CallOrigin,
     pub(super) place: OwnedSemaphorePermit,
 }
@@ -326,15 +329,11 @@ impl DialedCall {
         };
         self.entry.is_now(CallState::InProgress);
         let Self { entry, dialog, control, tracker, keys, requests, greeting, origin, place, .. } = self;
-        let Self { sockets, advertised, session, signaling, .. } = self;
+        let Self { sockets, advertised, session, signaling, on_voicemail, voicemail_message, .. } = self;
+        let plan = entry.plan(on_voicemail, voicemail_message);
         let signaling = signaling.ip();
         let dialog = AnsweredDialog { dialog, control, sockets, advertised, session, signaling, agreed };
-        Ok(AnsweredDial { dialog, entry, tracker, keys, requests, greeting, origin, place })
-    }
-
-    /// What the call does about who answers.
-    pub(super) fn plan(&self) -> AnswerPlan {
-        self.entry.plan(self.on_voicemail, self.voicemail_message.clone())
+        Ok(AnsweredDial { dialog, entry, tracker, keys, requests, greeting, plan, origin, place })
     }
 
     async fn agreed(&mut self) -> Result<Agreed, CallState> {
@@ -350,8 +349,9 @@ impl DialedCall {
                 () = &mut rings => return Err(CallState::NoAnswer),
                 // A session whose output nobody takes ends after 10 s.
                 output = self.entry.call().next() => match output {
-                    CallOutput::Event(event) if !event.event.is_extension() => self.entry.publish(&event),
-                    CallOutput::Event(_) | CallOutput::Audio(_) => {}
+                    CallOutput::Event(event) => self.entry.publish_unanswered(&event),
+                    // It is of no reply: those wait for the answer.
+                    CallOutput::Audio(_) => {}
                     CallOutput::Closed(_) => return Err(CallState::Ended),
                 },
                 control = self.control.recv() => match control {

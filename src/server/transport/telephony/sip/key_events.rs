@@ -25,7 +25,7 @@ pub(super) struct KeySequence {
 
 /// Takes keys to press.
 #[derive(Clone)]
-pub(super) struct KeySender(mpsc::Sender<KeySequence>);
+pub(in crate::server::transport::telephony) struct KeySender(mpsc::Sender<KeySequence>);
 
 /// Presses them. Without a peer that takes telephone events it is dropped, and nothing is pressed.
 pub(super) struct KeyEvents {
@@ -65,14 +65,14 @@ fn event_of(key: char) -> Option<u8> {
 }
 
 /// Whether these are keys.
-pub(super) fn are_keys(keys: &str) -> bool {
+pub(in crate::server::transport::telephony) fn are_keys(keys: &str) -> bool {
     keys.chars().all(|key| event_of(key).is_some())
 }
 
 impl KeySender {
     /// Presses keys; resolves when they are sent. `false`: the peer takes no keys, [`MAX_SEQUENCES`] wait, or the call is
     /// over.
-    pub(super) async fn press(&self, keys: &str) -> bool {
+    pub(in crate::server::transport::telephony) async fn press(&self, keys: &str) -> bool {
         let (sent, is_sent) = oneshot::channel();
         let keys = keys.chars().filter_map(event_of).collect();
         self.0.try_send(KeySequence { keys, sent }).is_ok() && is_sent.await.is_ok()

@@ -13,7 +13,7 @@ mod calls_out;
 mod coder;
 mod dial;
 mod dialogs;
-mod key_events;
+pub(super) mod key_events;
 pub(super) mod media;
 mod ports;
 mod receiver;
@@ -22,7 +22,6 @@ mod reports;
 mod settings;
 mod srtp;
 mod streams;
-mod tools;
 mod transfer;
 mod warm_transfer;
 
@@ -33,6 +32,7 @@ use crate::server::edge::tls::{Tls, sip_client};
 use crate::server::transport::parts::TransportParts;
 use crate::server::transport::telephony::call_reports::CallWebhooks;
 use crate::server::transport::telephony::outgoing::DialRights;
+use crate::server::transport::telephony::tools::ToolSettings;
 use antiphon_engines::secret;
 use antiphon_sip::sdp::Codec;
 use antiphon_sip::{Config, Credentials, Endpoint, Registration, Trunk, TrunkId};
@@ -53,7 +53,6 @@ use tokio::sync::mpsc;
 use tokio::time::Instant;
 use tokio_rustls::TlsConnector;
 use tokio_util::sync::CancellationToken;
-use tools::ToolSettings;
 
 /// Calls to be made that wait for the dialogs' task; further ones are refused.
 const MAX_DIALS: usize = 64;

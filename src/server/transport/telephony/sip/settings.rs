@@ -3,10 +3,10 @@
 //! [`super::Sip`] makes it; calls read it. Nothing blocks.
 
 use super::ports::RtpPorts;
-use super::tools::ToolSettings;
 use crate::config::{OnVoicemail, SrtpUse, TransferTargets, UndecidedCall};
 use crate::server::access::keys::Keys;
 use crate::server::transport::telephony::call_reports::CallReports;
+use crate::server::transport::telephony::tools::ToolSettings;
 use crate::server::transport::webhooks::Webhooks;
 use antiphon_sip::Transport;
 use antiphon_sip::sdp::{Codec, MasterKey, Protection};

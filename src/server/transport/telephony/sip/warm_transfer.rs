@@ -100,12 +100,12 @@ impl WarmTransfers<'_> {
         };
         let begun = self.dialer.begin(self.transport, (*client, caller), new).await;
         let dialed = begun.map_err(TransferError::NotDialed)?;
-        let handed_over = CancellationToken::new();
-        let on_voicemail = OnVoicemail::HangUp;
-        let plan = AnswerPlan { on_voicemail, handed_over: Some(handed_over.clone()), ..dialed.plan() };
         let answered = dialed.answered().await;
         let answered = answered.map_err(|state| TransferError::NotConnected(not_connected(state)))?;
-        let AnsweredDial { dialog, entry, keys, origin, place, .. } = answered;
+        let AnsweredDial { dialog, entry, keys, plan, origin, place, .. } = answered;
+        let handed_over = CancellationToken::new();
+        let on_voicemail = OnVoicemail::HangUp;
+        let plan = AnswerPlan { on_voicemail, handed_over: Some(handed_over.clone()), ..plan };
         let (keys, key_events) = keys;
         let Ok((source, sink, start)) = dialog.open(&entry, key_events) else {
             entry.call().conclude("no codec");

@@ -1,9 +1,11 @@
-//! Tools that the model has in calls by SIP: `hang_up`, `transfer_call`, `send_dtmf`, each where the settings grant it.
+//! Tools that the model has in calls by SIP and in calls out by accounts: `hang_up`, `transfer_call`, `send_dtmf`, each
+//! where the settings grant it.
 //!
-//! [`super::call`] and [`super::dial`] open sessions with them. `transfer_call` transfers blind or warm, by the settings. A tool waits until what the model said before it has
-//! sounded. A caller who interrupts that reply stops the tool, too.
+//! [`super::sip`] and [`super::accounts`] open sessions with them. `transfer_call` transfers blind or warm, by the
+//! settings; calls by accounts are transferred blind, and no keys are pressed in them. A tool waits until what the
+//! model said before it has sounded. A caller who interrupts that reply stops the tool, too.
 
-use super::key_events::{KeySender, are_keys};
+use super::sip::key_events::{KeySender, are_keys};
 use crate::config::{SipConfig, TransferKind, TransferTargets};
 use crate::server::transport::hub_tools::HubServer;
 use crate::server::transport::telephony::reply_progress::{ReplyTracker, ReplyWatch, reply_progress};
@@ -21,7 +23,7 @@ use tokio_util::sync::CancellationToken;
 
 /// The label of the tools in the session.
 const LABEL: &str = "phone";
-/// From the last packet to the end of the call: what the peer's jitter buffer still plays.
+/// From the end of the reply to that of the call: what the peer's jitter buffer still plays.
 const PLAYED_WITHIN: Duration = Duration::from_millis(300);
 /// Keys of one call of a tool.
 const MAX_KEYS: usize = 32;
@@ -41,12 +43,14 @@ pub(super) struct CallTools {
     settings: ToolSettings,
     reply: ReplyWatch,
     transfer: Arc<dyn Transfer>,
-    keys: KeySender,
+    /// `None`: the call's peer takes no keys.
+    keys: Option<KeySender>,
     /// Ends the call; set once it is listed.
     hang_up: OnceLock<CancellationToken>,
 }
 
 impl ToolSettings {
+    /// Those of calls by SIP.
     pub(super) fn of(config: &SipConfig) -> Self {
         Self {
             hangs_up: config.tool_hang_up,
@@ -56,13 +60,22 @@ impl ToolSettings {
         }
     }
 
+    /// Those of calls by accounts: no keys are pressed in them, and their transfers are blind.
+    pub(super) fn of_accounts(config: &SipConfig) -> Self {
+        Self { sends_keys: false, transfer_kind: TransferKind::Blind, ..Self::of(config) }
+    }
+
     /// Where the tool may transfer calls to.
     pub(super) fn targets(&self) -> TransferTargets {
         TransferTargets::exactly(self.targets.values())
     }
 
     /// The tools of a call that `transfer` transfers and `keys` presses keys in; `None`: there are none.
-    pub(super) fn open(&self, transfer: Arc<dyn Transfer>, keys: KeySender) -> Option<(Arc<CallTools>, ReplyTracker)> {
+    pub(super) fn open(
+        &self,
+        transfer: Arc<dyn Transfer>,
+        keys: Option<KeySender>,
+    ) -> Option<(Arc<CallTools>, ReplyTracker)> {
         if self.tools().is_empty() {
             return None;
         }
@@ -162,7 +175,11 @@ impl CallTools {
                 if keys.is_empty() || keys.len() > MAX_KEYS || !are_keys(keys) {
                     return Err(format!("'keys' is 1 to {MAX_KEYS} of 0 to 9, *, # and A to D"));
                 }
-                if self.keys.press(keys).await {
+                let is_pressed = match &self.keys {
+                    Some(sender) => sender.press(keys).await,
+                    None => false,
+                };
+                if is_pressed {
                     Ok("The keys were pressed.".into())
                 } else {
                     Err("the other side takes no keys".into())
