@@ -152,8 +152,7 @@ mod tests {
         let second = Duration::from_secs(1);
         let started = ServerEvent::SpeechStarted { audio_start_ms: 0, item_id: "item_1".into() };
         let stopped = ServerEvent::SpeechStopped { audio_end_ms: 900, item_id: "item_1".into() };
-        let mut response = Response::new("resp_1".into(), None);
-        response.conversation_id = Some("conv_1".into());
+        let response = Response::new("resp_1".into(), Some("conv_1".into()));
         let answered = ServerEvent::ResponseCreated { response: Box::new(response) };
         let mut owed = OwedReply::default();
         assert!(!owed.is_due(began), "nothing was pressed");
