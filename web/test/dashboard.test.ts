@@ -236,6 +236,6 @@ describe('numbers', () => {
     expect([512, 2_048, 150 * 2 ** 20].map(bytes)).toEqual(['512 B', '2.0 KiB', '150 MiB']);
     expect([0, 0.004, 0.5, 0.9996, 1].map(percent)).toEqual(['0 %', '0.4 %', '50 %', '99.9 %', '100 %']);
     expect([fieldName('stt_decoder_ms'), fieldName('n_pauses'), fieldName('energy_fall_db')]).toEqual(['stt decoder', 'pauses', 'energy fall']);
-    expect([fieldValue('wait_ms', 412), fieldValue('model_probability', 0.87), fieldValue('wording', 'question'), fieldValue('n_pauses', 2)]).toEqual(['412 ms', '87 %', 'question', '2']);
+    expect([fieldValue('wait_ms', 412), fieldValue('model_probability', 0.87), fieldValue('completeness', 0.6), fieldValue('wording', 'question'), fieldValue('n_pauses', 2)]).toEqual(['412 ms', '87 %', '60 %', 'question', '2']);
   });
 });

@@ -164,6 +164,6 @@ export function fieldValue(key: string, value: number | string): string {
   if (key.endsWith('_ms')) return duration(value);
   if (key.endsWith('_db')) return `${value.toFixed(1)} dB`;
   if (key.endsWith('_semitones')) return `${value.toFixed(1)} semitones`;
-  if (key.endsWith('probability')) return percent(value);
+  if (key.endsWith('probability') || key === 'completeness') return percent(value);
   return Number.isInteger(value) ? String(value) : value.toFixed(2);
 }
