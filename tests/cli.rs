@@ -97,6 +97,9 @@ fn calls_without_their_address_keys_and_secrets_are_refused_by_config_check_and_
         let keys = "kind = \"twilio\", account_sid = \"AC0123\", numbers = [\"+15550100\"]";
         ("ANTIPHON_TELEPHONY__ACCOUNTS", format!("{{ main = {{ {keys}{more} }} }}"))
     };
+    let keys = "kind = \"asterisk\", api_url = \"http://127.0.0.1:9\", username = \"a\", password_env = \"NONE\", \
+                endpoint = \"PJSIP/{number}@b\", numbers = [\"100\"]";
+    let asterisk = ("ANTIPHON_TELEPHONY__ACCOUNTS", format!("{{ main = {{ {keys} }} }}"));
     let trunk = |keys: &str| ("ANTIPHON_SIP__TRUNKS", format!("{{ office = {{ {keys} }} }}"));
     let url = ("ANTIPHON_SERVER__PUBLIC_URL", "https://voice.example".to_owned());
     let token = ("TWILIO_AUTH_TOKEN", "secret".to_owned());
@@ -107,6 +110,7 @@ fn calls_without_their_address_keys_and_secrets_are_refused_by_config_check_and_
     let cases = [
         (vec![account(""), token.clone()], "telephony.accounts needs server.public_url"),
         (vec![account(""), url.clone()], "telephony.accounts.main has no auth token: set the environment variable"),
+        (vec![asterisk], "telephony.accounts.main has no password: set the environment variable \"NONE\""),
         (vec![account(", key = \"none\""), url, token], "telephony.accounts.main.key: \"none\" is no API key"),
         (vec![trunk("allow = [\"::1\"], key = \"none\""), sip.clone()], "sip.trunks.office.key: \"none\" is no API"),
         (

@@ -218,7 +218,7 @@ auth_token_env = \"sk very-secret\"
          6: sip.trunks."b c": there is no key colour; its keys are allow, username, password_env, register, register_as, host, transport, srtp, refer_replaces, caller, key, route
          8: telephony.routes.default: there is no key greting; did you mean greeting?
          10: telephony.routes."+15550100".session = "x": write a table, as in session.update
-         11: telephony.accounts.main: its kind is missing: set kind = "twilio"
+         11: telephony.accounts.main: its kind is missing: set kind = "twilio" or "asterisk"
          13: telephony.accounts.main.auth_token_env = (not shown): write the name of an environment variable, such as "OFFICE_PASSWORD"
          environment variable ANTIPHON_SIP__TRUNKS: sip.trunks.office: there is no key alow; did you mean allow?
          environment variable ANTIPHON_TELEPHONY__ACCOUNTS: telephony.accounts.main is no table of keys: write telephony.accounts as a table of accounts, such as { main = { kind = "twilio", account_sid = "AC0123", numbers = ["+15550100"] } }"#,
@@ -234,6 +234,9 @@ fn accounts_need_the_hubs_public_address() {
     assert_eq!(found.len(), 1, "{found:?}");
     assert!(found[0].starts_with("my.toml:1: telephony.accounts needs server.public_url"), "{found:?}");
     assert!(hub_problems(account, &[("ANTIPHON_SERVER__PUBLIC_URL", "https://voice.example")]).is_empty());
+    let asterisk = "[telephony.accounts.main]\nkind = \"asterisk\"\napi_url = \"http://10.0.0.5:8088\"\n\
+                    username = \"a\"\npassword_env = \"A\"\nendpoint = \"PJSIP/{number}@b\"\nnumbers = [\"100\"]\n";
+    assert!(hub_problems(asterisk, &[]).is_empty(), "the address is in Asterisk's own configuration");
     // A rejected address is not missing as well.
     let found = hub_problems(account, &[("ANTIPHON_SERVER__PUBLIC_URL", "voice.example")]);
     assert_eq!(found.len(), 1, "{found:?}");

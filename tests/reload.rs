@@ -191,7 +191,14 @@ async fn probes_have_a_listener_of_their_own() {
 
 /// The log, as lines of JSON.
 #[derive(Clone, Default)]
-struct Log(Arc<Mutex<Vec<u8>>>);
+pub struct Log(Arc<Mutex<Vec<u8>>>);
+
+impl Log {
+    /// What was logged so far.
+    pub fn text(&self) -> String {
+        String::from_utf8(self.0.lock().expect("no panic").clone()).expect("text")
+    }
+}
 
 impl Write for Log {
     fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
@@ -225,7 +232,7 @@ async fn security_events_are_logged_without_secrets_and_without_end() {
     timeout(TEST_TIMEOUT, throttled).await.expect("an address with too many wrong keys is refused");
     let key = make_key().await.expect("a right key passes all the same");
     hub.end().await;
-    let log = String::from_utf8(log.0.lock().expect("no panic").clone()).expect("text");
+    let log = log.text();
     let events: Vec<Value> = log.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
     let security: Vec<&Value> = events.iter().filter(|event| event["target"] == "antiphon::security").collect();
     assert!((20..40).contains(&security.len()), "{}", security.len());

@@ -4,6 +4,9 @@ use super::CliError;
 use std::io::{self, IsTerminal};
 use tracing_subscriber::EnvFilter;
 
+/// Where `trace` would write requests to servers with their keys.
+const WITHOUT_KEYS: &str = "tungstenite::handshake=warn";
+
 /// What is logged where no variable says it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DefaultLog {
@@ -32,9 +35,12 @@ impl DefaultLog {
 /// [`CliError::Usage`] if the variable is not a valid filter.
 pub fn start(json: bool, default: DefaultLog) -> Result<(), CliError> {
     let filter = match ["ANTIPHON_LOG", "RUST_LOG"].into_iter().find_map(set) {
-        Some((name, text)) => EnvFilter::try_new(&text).map_err(|error| {
-            CliError::Usage(format!("{name}={text:?} is no log filter ({error}); write for example debug"))
-        })?,
+        Some((name, text)) => {
+            let filter = EnvFilter::try_new(&text).map_err(|error| {
+                CliError::Usage(format!("{name}={text:?} is no log filter ({error}); write for example debug"))
+            })?;
+            filter.add_directive(WITHOUT_KEYS.parse().expect("a directive"))
+        }
         None => EnvFilter::new(default.filter()),
     };
     let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr);

@@ -37,7 +37,7 @@ pub use sip::{
 };
 pub use speech::SpeechConfig;
 pub use storage_key::StorageKey;
-pub use telephony::{AccountKind, TelephonyAccount, TelephonyConfig, TelephonyRoute};
+pub use telephony::{AccountKind, NUMBER_PLACEHOLDER, TelephonyAccount, TelephonyConfig, TelephonyRoute};
 pub use wyoming::WyomingConfig;
 
 use antiphon_cluster::{ClusterConfig, ClusterError};
@@ -184,7 +184,7 @@ impl Layers {
         let Some(settings) = self.settings.get(SECTION).cloned() else { return };
         // The struct accepts whatever the rules allow.
         let Ok(telephony) = TelephonyConfig::deserialize(settings) else { return };
-        if !telephony.accounts.is_empty() && self.lacks_public_url() {
+        if telephony.needs_public_url() && self.lacks_public_url() {
             let origin = self.origins.get(&(SECTION, "accounts")).cloned().unwrap_or(Origin::Merged);
             let message = "telephony.accounts needs server.public_url: the address under which the provider reaches \
                            the hub";

@@ -104,10 +104,16 @@ static ROUTE_KEYS: [EntryKey; 2] = [
 ];
 
 /// The keys of an account.
-static ACCOUNT_KEYS: [EntryKey; 6] = [
-    EntryKey { name: "kind", expects: "\"twilio\"", allows: |value| is_one_of(value, &["twilio"]) },
+static ACCOUNT_KEYS: [EntryKey; 12] = [
+    EntryKey { name: "kind", expects: KINDS, allows: |value| is_one_of(value, &["twilio", "asterisk"]) },
     EntryKey { name: "account_sid", expects: TEXT, allows: Value::is_str },
     EntryKey { name: "auth_token_env", expects: VARIABLE, allows: is_variable },
+    EntryKey { name: "username", expects: TEXT, allows: Value::is_str },
+    EntryKey { name: "password_env", expects: VARIABLE, allows: is_variable },
+    EntryKey { name: "app", expects: TEXT, allows: Value::is_str },
+    EntryKey { name: "endpoint", expects: TEXT, allows: Value::is_str },
+    EntryKey { name: "connection", expects: TEXT, allows: Value::is_str },
+    EntryKey { name: "transfer_context", expects: TEXT, allows: Value::is_str },
     EntryKey {
         name: "numbers",
         expects: "a list of numbers, such as [\"+15550100\"]",
@@ -146,6 +152,7 @@ static TRUNK_KEYS: [EntryKey; 12] = [
 ];
 
 const TEXT: &str = "text in quotes";
+const KINDS: &str = "\"twilio\" or \"asterisk\"";
 const NETWORKS: &str = "a list of addresses and networks, such as [\"10.0.0.5\", \"192.168.0.0/16\"]";
 const VARIABLE: &str = "the name of an environment variable, such as \"OFFICE_PASSWORD\"";
 
@@ -169,7 +176,7 @@ pub(super) fn no_entry(key: &Key, entry: &str) -> String {
 pub(super) fn entry_lacks<'a>(key: &Key, entry: &str, mut names: impl Iterator<Item = &'a str>) -> Option<String> {
     let needs_kind = matches!(key.rule, Rule::Accounts) && !names.any(|name| name == "kind");
     let entry = quoted_if_needed(entry);
-    needs_kind.then(|| format!("{}.{}.{entry}: its kind is missing: set kind = \"twilio\"", key.section, key.name))
+    needs_kind.then(|| format!("{}.{}.{entry}: its kind is missing: set kind = {KINDS}", key.section, key.name))
 }
 
 /// What is wrong with the key `name` of an entry. `value`: `None` for a type that no key accepts. `written`: the value as

@@ -267,6 +267,7 @@ async fn serve_on(
             sip.run(app.transport.clone(), stop.clone(), drained.clone()).await;
         }
     };
+    let account_events = app.transport.telephony.follow_accounts(drained.clone());
     let webhooks = async {
         if let Some(deliveries) = deliveries {
             deliveries.run(drained.clone()).await;
@@ -298,6 +299,7 @@ async fn serve_on(
             calls,
             phones,
             sip_calls,
+            account_events,
             webhooks,
         )
     };

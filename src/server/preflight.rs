@@ -103,16 +103,18 @@ fn account_problems(telephony: &TelephonyConfig, keys: &Keys) -> Vec<String> {
     let mut problems = Vec::new();
     for (name, account) in &telephony.accounts {
         let account_name = format!("telephony.accounts.{name}");
-        let own = account.auth_token_env.as_str();
-        let variable = if own.is_empty() { telephony.twilio_auth_token_env.as_str() } else { own };
+        let variable = account.secret_env(&telephony.twilio_auth_token_env);
+        let what = account.kind.secret();
         match secret::read(variable) {
             Ok(Some(_)) => {}
             Ok(None) if variable.is_empty() => {
-                problems.push(format!("{account_name} has no auth token: name its variable in auth_token_env"));
+                problems.push(format!("{account_name} has no {what}: name its variable in auth_token_env"));
             }
-            Ok(None) => problems.push(format!("{account_name} has no auth token: {}", set_variable(variable))),
+            Ok(None) => problems.push(format!("{account_name} has no {what}: {}", set_variable(variable))),
             // That of the shared one is reported already.
-            Err(error) if !own.is_empty() => problems.push(format!("{account_name}: {}", with_causes(&error))),
+            Err(error) if variable != telephony.twilio_auth_token_env => {
+                problems.push(format!("{account_name}: {}", with_causes(&error)))
+            }
             Err(_) => {}
         }
         if !is_key(keys, &account.key) {

@@ -31,7 +31,7 @@ const ACCOUNT: &str = "AC0123456789abcdef0123456789abcdef";
 const CALLS: &str = "/2010-04-01/Accounts/AC0123456789abcdef0123456789abcdef/Calls";
 const PUBLIC: &str = "https://voice.example";
 const STREAM: &str = "wss://voice.example/v1/telephony/twilio";
-const CALLEE: &str = "tel:+49-30-123";
+pub(super) const CALLEE: &str = "tel:+49-30-123";
 const MACHINE: &str = "You've reached Anna. Please leave a message after the tone.";
 
 /// Twilio's REST API.
@@ -127,7 +127,7 @@ impl Twilio {
     }
 }
 
-async fn start(config: Config, heard: &[&str], llm: &FakeLlm) -> Hub {
+pub(super) async fn start(config: Config, heard: &[&str], llm: &FakeLlm) -> Hub {
     let stt = FakeStt::hears(heard.iter().copied()).with_partials();
     Hub::start(engines(stt, llm.clone(), FakeTts::default()), config).await
 }
@@ -187,13 +187,13 @@ async fn answered(hub: &Hub, twilio: &mut Twilio, body: Value) -> (String, MadeC
     (id, made, phone)
 }
 
-async fn post(hub: &Hub, path: &str, body: Value) -> (u16, Value) {
+pub(super) async fn post(hub: &Hub, path: &str, body: Value) -> (u16, Value) {
     let url = format!("http://{}/v1/realtime/calls/{path}", hub.address);
     let answer = reqwest::Client::new().post(url).json(&body).send().await.expect("an answer");
     (answer.status().as_u16(), answer.json().await.unwrap_or_default())
 }
 
-async fn hang_up(hub: &Hub, id: &str) {
+pub(super) async fn hang_up(hub: &Hub, id: &str) {
     assert_eq!(post(hub, &format!("{id}/hangup"), json!({})).await.0, 200);
 }
 
@@ -213,7 +213,7 @@ async fn greet_and_beep(phone: &mut Phone) {
     phone.talk(&tone).await;
 }
 
-async fn is_over(hub: &Hub, id: &str, outcome: &str) {
+pub(super) async fn is_over(hub: &Hub, id: &str, outcome: &str) {
     until(hub, id, outcome).await;
     hub.until("antiphon_sessions_active ", 0.0).await;
 }

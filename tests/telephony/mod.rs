@@ -1,5 +1,6 @@
 //! Phone calls: fake peers of each telephony provider over real sockets, at a real hub.
 
+mod asterisk_out;
 mod audiosocket;
 mod calls_out;
 mod narrow;

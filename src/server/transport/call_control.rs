@@ -245,7 +245,7 @@ pub(in crate::server) async fn refer(
         return refused(
             StatusCode::BAD_REQUEST,
             "transfer_not_supported",
-            "Only calls by SIP, and those of a Twilio account in telephony.accounts, can be transferred.",
+            "Only calls by SIP and by accounts can be transferred; an account at Asterisk needs a transfer_context.",
         );
     };
     let is_warm = warm.is_some();

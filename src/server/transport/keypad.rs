@@ -5,6 +5,7 @@
 
 use antiphon_protocol::{ClientEvent, Content, Item, ItemBody, Position, Role, ServerEvent};
 use antiphon_session::OutputEvent;
+use futures_util::future::BoxFuture;
 use std::time::Duration;
 use tokio::time::Instant;
 
@@ -13,6 +14,13 @@ pub(super) const MAX_KEYS: usize = 64;
 
 /// A response to speech begins this long after its end at most, or the speech had no words.
 const FOLLOWS_WITHIN: Duration = Duration::from_secs(2);
+
+/// Presses keys of the hub's in a call.
+pub(super) trait PressKeys: Send + Sync {
+    /// Presses keys, `0` to `9`, `*`, `#` and `A` to `D`; resolves when they are sent. `false`: the peer takes none now,
+    /// or the call is over.
+    fn press(&self, keys: &str) -> BoxFuture<'static, bool>;
+}
 
 /// See the module.
 pub(super) struct Keypad {

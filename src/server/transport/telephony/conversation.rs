@@ -241,7 +241,9 @@ fn expecting_call(
     start: &Start,
     arrival: &Arrival,
 ) -> Result<Option<oneshot::Sender<ArrivedStream>>, Over> {
-    let Some(secret) = start.parameters.get(SECRET_PARAMETER) else { return Ok(None) };
+    // Asterisk says nothing of its own: the address of its stream has the secret.
+    let secret = start.parameters.get(SECRET_PARAMETER).or_else(|| arrival.parameters.get(SECRET_PARAMETER));
+    let Some(secret) = secret else { return Ok(None) };
     let call = transport.telephony.accounts.as_ref().and_then(|accounts| accounts.claim(secret));
     if call.is_none() {
         transport.sessions.access.security.refused(arrival.client, arrival.route, 401, "unknown call");

@@ -24,6 +24,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::TcpListener;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio_util::sync::CancellationToken;
 
 /// Connections whose call has not started yet, on WebSockets and, counted apart, by AudioSocket; further ones are refused.
 pub(super) const MAX_STARTING: usize = 256;
@@ -116,6 +117,15 @@ impl Telephony {
         self.auth_token.store(Some(Arc::new(AuthToken::new(token))));
         if let Some(accounts) = &self.accounts {
             accounts.replace_auth_token(token);
+        }
+    }
+
+    /// Follows what accounts report by connections of the hub's, until `stop` is cancelled.
+    pub(in crate::server) async fn follow_accounts(&self, stop: CancellationToken) {
+        let Some(accounts) = &self.accounts else { return };
+        tokio::select! {
+            () = accounts.follow() => {}
+            () = stop.cancelled() => {}
         }
     }
 

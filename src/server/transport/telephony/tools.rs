@@ -2,12 +2,13 @@
 //! where the settings grant it.
 //!
 //! [`super::sip`] and [`super::accounts`] open sessions with them. `transfer_call` transfers blind or warm, by the
-//! settings; calls by accounts are transferred blind, and no keys are pressed in them. A tool waits until what the
-//! model said before it has sounded. A caller who interrupts that reply stops the tool, too.
+//! settings; calls by accounts are transferred blind. A tool waits until what the model said before it has sounded. A
+//! caller who interrupts that reply stops the tool, too.
 
-use super::sip::key_events::{KeySender, are_keys};
+use super::sip::key_events::are_keys;
 use crate::config::{SipConfig, TransferKind, TransferTargets};
 use crate::server::transport::hub_tools::HubServer;
+use crate::server::transport::keypad::PressKeys;
 use crate::server::transport::telephony::reply_progress::{ReplyTracker, ReplyWatch, reply_progress};
 use crate::server::transport::transfers::{DialError, MAX_SUMMARY_BYTES, Transfer, TransferError};
 use antiphon_engine_api::mcp::Connection;
@@ -42,9 +43,10 @@ pub(super) struct ToolSettings {
 pub(super) struct CallTools {
     settings: ToolSettings,
     reply: ReplyWatch,
-    transfer: Arc<dyn Transfer>,
+    /// `None`: the call cannot be transferred.
+    transfer: Option<Arc<dyn Transfer>>,
     /// `None`: the call's peer takes no keys.
-    keys: Option<KeySender>,
+    keys: Option<Arc<dyn PressKeys>>,
     /// Ends the call; set once it is listed.
     hang_up: OnceLock<CancellationToken>,
 }
@@ -60,9 +62,9 @@ impl ToolSettings {
         }
     }
 
-    /// Those of calls by accounts: no keys are pressed in them, and their transfers are blind.
+    /// Those of calls by accounts: their transfers are blind.
     pub(super) fn of_accounts(config: &SipConfig) -> Self {
-        Self { sends_keys: false, transfer_kind: TransferKind::Blind, ..Self::of(config) }
+        Self { transfer_kind: TransferKind::Blind, ..Self::of(config) }
     }
 
     /// Where the tool may transfer calls to.
@@ -70,17 +72,23 @@ impl ToolSettings {
         TransferTargets::exactly(self.targets.values())
     }
 
-    /// The tools of a call that `transfer` transfers and `keys` presses keys in; `None`: there are none.
+    /// The tools of a call that `transfer` transfers and `keys` presses keys in; without them it has no such tools.
+    /// `None`: there are none.
     pub(super) fn open(
         &self,
-        transfer: Arc<dyn Transfer>,
-        keys: Option<KeySender>,
+        transfer: Option<Arc<dyn Transfer>>,
+        keys: Option<Arc<dyn PressKeys>>,
     ) -> Option<(Arc<CallTools>, ReplyTracker)> {
-        if self.tools().is_empty() {
+        let mut settings = self.clone();
+        settings.sends_keys &= keys.is_some();
+        if transfer.is_none() {
+            settings.targets = Arc::default();
+        }
+        if settings.tools().is_empty() {
             return None;
         }
         let (tracker, reply) = reply_progress(LABEL);
-        let tools = CallTools { settings: self.clone(), reply, transfer, keys, hang_up: OnceLock::new() };
+        let tools = CallTools { settings, reply, transfer, keys, hang_up: OnceLock::new() };
         Some((Arc::new(tools), tracker))
     }
 
@@ -157,14 +165,15 @@ impl CallTools {
                     let known = self.settings.targets.keys().map(String::as_str).collect::<Vec<_>>().join(", ");
                     format!("there is no target of this name; there are: {known}")
                 })?;
+                let transfer = self.transfer.as_ref().ok_or("this call cannot be transferred")?;
                 match self.settings.transfer_kind {
                     TransferKind::Blind => {
-                        self.transfer.transfer(target.clone()).await.map_err(why_not)?;
+                        transfer.transfer(target.clone()).await.map_err(why_not)?;
                         Ok("The other side calls the target. The call ends when the target answers.".into())
                     }
                     TransferKind::Warm => {
                         let summary = text("summary").to_owned();
-                        self.transfer.transfer_warm(target.clone(), summary).await.map_err(why_not)?;
+                        transfer.transfer_warm(target.clone(), summary).await.map_err(why_not)?;
                         Ok("The target and the caller are connected.".into())
                     }
                 }

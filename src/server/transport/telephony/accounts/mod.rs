@@ -1,56 +1,73 @@
-//! Calls out by accounts at providers (`[telephony.accounts]`): the provider calls, and connects who answers to the hub's
-//! stream.
+//! Calls out by accounts at providers (`[telephony.accounts]`): the provider calls, and connects who answers to the
+//! hub's stream.
 //!
 //! [`Accounts`] holds the accounts and the calls whose streams are expected. [`super::calls_out`] dials by [`dial`];
-//! [`super::conversation`] brings streams, and [`super`] statuses. [`twilio_call`] is one call.
+//! [`super::conversation`] brings streams, [`super`] Twilio's statuses, and [`Accounts::follow`] Asterisk's events.
+//! [`call`] is one call; it makes no difference between the providers.
 
+mod ari;
+mod ari_events;
+mod asterisk_call;
+mod call;
 mod expected;
+mod provider;
+mod rest;
+mod transfer;
 mod twilio_call;
 mod twilio_rest;
-mod twilio_transfer;
 
 use super::call_reports::CallReports;
 use super::leg::Parameters;
 use super::outgoing::DialRights;
 use super::tools::ToolSettings;
-use crate::config::{Config, OnVoicemail, TelephonyAccount, TransferTargets};
+use crate::config::{AccountKind, Config, OnVoicemail, TelephonyAccount, TransferTargets};
 use crate::server::access::keys::Keys;
 use crate::server::transport::calls::CallState;
-use crate::server::transport::transfers::{DialError, Transfer};
+use crate::server::transport::transfers::{DialError, ProviderError, Transfer};
 use antiphon_engines::secret;
-pub(super) use expected::ArrivedStream;
-use expected::{CallStatus, ExpectedCalls};
+use ari::Ari;
+use asterisk_call::AsteriskCall;
+pub(super) use call::dial;
+pub(super) use expected::{ArrivedStream, SECRET_PARAMETER};
+use expected::{CallStatus, ExpectedCall, ExpectedCalls};
+use futures_util::future::join_all;
+use provider::ProviderCall;
 use std::io;
 use std::sync::Arc;
 use tokio::sync::oneshot;
-pub(super) use twilio_call::dial;
+use transfer::{AccountTransfer, number_of};
+pub(super) use twilio_call::STATUS_ROUTE;
+use twilio_call::{TwilioCall, TwilioRedirect, twilio_target};
 use twilio_rest::{TwilioRest, is_sid};
-use twilio_transfer::TwilioTransfer;
 
-/// The parameter of a stream that holds the secret of its call.
-pub(super) const SECRET_PARAMETER: &str = "antiphon_call";
-/// The pattern of the route of statuses.
-pub(super) const STATUS_ROUTE: &str = "/v1/telephony/twilio/status";
 /// The address of Twilio's API, where the account names no other.
 const TWILIO_API: &str = "https://api.twilio.com";
 
 /// An account by which calls are made.
 struct Account {
-    name: String,
-    rest: Arc<TwilioRest>,
+    name: Arc<str>,
+    provider: Provider,
     /// Those that it calls from, at least one.
     numbers: Vec<String>,
     /// Name of the API key that may call by it; empty: any.
     key: String,
-    /// Whether its auth token is that of `telephony.twilio_auth_token_env`.
-    shares_token: bool,
+}
+
+/// What makes the calls of an account.
+enum Provider {
+    Twilio {
+        rest: Arc<TwilioRest>,
+        /// Whether its auth token is that of `telephony.twilio_auth_token_env`.
+        shares_token: bool,
+    },
+    Asterisk(Arc<Ari>),
 }
 
 /// See the module.
 pub(in crate::server) struct Accounts {
     /// In the order of their names, at least one.
     accounts: Vec<Account>,
-    /// Where providers reach the hub: `https://host`, without a path.
+    /// Where Twilio reaches the hub: `https://host`, without a path.
     public_url: String,
     rights: Arc<DialRights>,
     reports: CallReports,
@@ -66,7 +83,7 @@ impl Accounts {
     /// The accounts of the settings; `None`: there are none. Blocks for the time of small files.
     ///
     /// # Errors
-    /// The hub has no public address, an auth token cannot be read, or a key is none.
+    /// The hub has no public address, which Twilio needs, a secret cannot be read, or a key is none.
     pub(super) fn open(
         config: &Config,
         keys: &Keys,
@@ -77,7 +94,7 @@ impl Accounts {
         if settings.accounts.is_empty() {
             return Ok(None);
         }
-        if config.server.public_url.is_empty() {
+        if settings.needs_public_url() && config.server.public_url.is_empty() {
             return Err(io::Error::other(
                 "telephony.accounts needs server.public_url: the address under which the provider reaches the hub",
             ));
@@ -99,16 +116,27 @@ impl Accounts {
         }))
     }
 
+    /// Follows the events of the accounts at Asterisk until it is dropped; resolves at once where there are none.
+    pub(super) async fn follow(&self) {
+        let followed = self.accounts.iter().filter_map(|account| match &account.provider {
+            Provider::Twilio { .. } => None,
+            Provider::Asterisk(ari) => Some(ari_events::follow(ari, &account.name, &self.expected)),
+        });
+        join_all(followed).await;
+    }
+
     /// The auth token of `telephony.twilio_auth_token_env` has changed.
     pub(super) fn replace_auth_token(&self, token: &str) {
-        for account in self.accounts.iter().filter(|account| account.shares_token) {
-            account.rest.replace_token(token);
+        for account in &self.accounts {
+            if let Provider::Twilio { rest, shares_token: true } = &account.provider {
+                rest.replace_token(token);
+            }
         }
     }
 
     /// Whether Twilio has signed this request for one of the accounts. See [`super::signature`].
     pub(super) fn have_signed(&self, signature: &str, urls: &[String], form: &[(String, String)]) -> bool {
-        self.accounts.iter().any(|account| account.rest.has_signed(signature, urls, form))
+        self.at_twilio().any(|(_, rest)| rest.has_signed(signature, urls, form))
     }
 
     /// Takes the place of the stream with this secret. `None`: no such call waits for its stream.
@@ -116,18 +144,20 @@ impl Accounts {
         self.expected.claim(secret)
     }
 
-    /// Takes what Twilio reports of the call with this id. `false`: Twilio has not signed it for the call's account, or, where
-    /// the call is over, for any.
+    /// Takes what Twilio reports of the call with this id. `false`: Twilio has not signed it for the call's account,
+    /// or, where the call is over, for any.
     pub(super) fn report(&self, id: &str, signature: &str, urls: &[String], form: &[(String, String)]) -> bool {
-        let Some((account, statuses)) = self.expected.statuses(id) else {
+        let Some(name) = self.expected.account_of(id) else {
             return self.have_signed(signature, urls, form);
         };
-        if !account.has_signed(signature, urls, form) {
+        let account = self.at_twilio().find(|(account, _)| account.name == name);
+        if !account.is_some_and(|(_, rest)| rest.has_signed(signature, urls, form)) {
             return false;
         }
         let status = form.iter().find(|(name, _)| name == "CallStatus").and_then(|(_, value)| status_of(value));
-        // What does not fit is dropped: every wait for a status has a deadline.
-        let _ = status.map(|status| statuses.try_send(status));
+        if let Some(status) = status {
+            self.expected.report(&name, id, status);
+        }
         true
     }
 
@@ -135,16 +165,24 @@ impl Accounts {
     pub(super) fn transfer_of(&self, stream: &Parameters) -> Option<Arc<dyn Transfer>> {
         let account_sid = stream.get(super::twilio::ACCOUNT_PARAMETER)?;
         let call_sid = stream.get(super::twilio::CALL_PARAMETER).filter(|sid| is_sid(sid))?.to_owned();
-        let account = self.accounts.iter().find(|account| account.rest.account_sid() == account_sid)?;
-        let allowed = self.transfer_to.clone();
-        Some(Arc::new(TwilioTransfer::new(account.rest.clone(), call_sid, None, allowed)))
+        let (_, rest) = self.at_twilio().find(|(_, rest)| rest.account_sid() == account_sid)?;
+        let call = TwilioRedirect::new(rest.clone(), call_sid, None);
+        Some(Arc::new(AccountTransfer::new(Arc::new(call), self.transfer_to.clone())))
+    }
+
+    /// The accounts at Twilio.
+    fn at_twilio(&self) -> impl Iterator<Item = (&Account, &Arc<TwilioRest>)> {
+        self.accounts.iter().filter_map(|account| match &account.provider {
+            Provider::Twilio { rest, .. } => Some((account, rest)),
+            Provider::Asterisk(_) => None,
+        })
     }
 
     /// The account of this name, or the first.
     fn account(&self, name: Option<&str>) -> Result<&Account, DialError> {
         let Some(name) = name else { return self.accounts.first().ok_or(DialError::Off) };
-        self.accounts.iter().find(|account| account.name == name).ok_or_else(|| {
-            let known = self.accounts.iter().map(|account| account.name.as_str()).collect::<Vec<_>>().join(", ");
+        self.accounts.iter().find(|account| &*account.name == name).ok_or_else(|| {
+            let known = self.accounts.iter().map(|account| &*account.name).collect::<Vec<_>>().join(", ");
             DialError::Wrong("account", format!("There is no account {name:?}. There are: {known}."))
         })
     }
@@ -152,23 +190,24 @@ impl Accounts {
 
 impl Account {
     fn open(name: &str, account: &TelephonyAccount, shared_token_env: &str, keys: &Keys) -> Result<Self, String> {
-        let own = account.auth_token_env.as_str();
-        let variable = if own.is_empty() { shared_token_env } else { own };
-        let token = secret::read(variable).map_err(|error| error.to_string())?.ok_or_else(|| {
-            format!("it has no auth token: set the environment variable {variable:?}, or, with _FILE, its file")
+        let variable = account.secret_env(shared_token_env);
+        let secret = secret::read(variable).map_err(|error| error.to_string())?.ok_or_else(|| {
+            let what = account.kind.secret();
+            format!("it has no {what}: set the environment variable {variable:?}, or, with _FILE, its file")
         })?;
         if !account.key.is_empty() && !keys.described().any(|(_, known, _)| known == account.key) {
             return Err(format!("'key' {:?} is no API key of this hub", account.key));
         }
-        let api_url = if account.api_url.is_empty() { TWILIO_API } else { &account.api_url };
-        let rest = TwilioRest::new(api_url, &account.account_sid, &token).map_err(|error| error.to_string())?;
-        Ok(Self {
-            name: name.to_owned(),
-            rest: Arc::new(rest),
-            numbers: account.numbers.clone(),
-            key: account.key.clone(),
-            shares_token: variable == shared_token_env,
-        })
+        let no_tls = |error: io::Error| error.to_string();
+        let provider = match account.kind {
+            AccountKind::Twilio => {
+                let api_url = if account.api_url.is_empty() { TWILIO_API } else { &account.api_url };
+                let rest = TwilioRest::new(api_url, &account.account_sid, &secret).map_err(no_tls)?;
+                Provider::Twilio { rest: Arc::new(rest), shares_token: variable == shared_token_env }
+            }
+            AccountKind::Asterisk => Provider::Asterisk(Arc::new(Ari::new(account, &secret).map_err(no_tls)?)),
+        };
+        Ok(Self { name: name.into(), provider, numbers: account.numbers.clone(), key: account.key.clone() })
     }
 
     /// The number that a call shows.
@@ -180,6 +219,34 @@ impl Account {
                 Err(DialError::Wrong("from", format!("The account {:?} calls from: {numbers}.", self.name)))
             }
             None => self.numbers.first().cloned().ok_or(DialError::Off),
+        }
+    }
+
+    /// The target of a call as the provider takes it.
+    fn target(&self, uri: &str) -> Result<String, DialError> {
+        let (target, takes) = match &self.provider {
+            Provider::Twilio { .. } => (twilio_target(uri), "Twilio calls \"tel:\" with a number, and \"sip:\"."),
+            Provider::Asterisk(_) => (number_of(uri), "Asterisk calls \"tel:\" with a number."),
+        };
+        target.ok_or_else(|| DialError::Wrong("to", takes.into()))
+    }
+
+    /// Whether the provider can report what becomes of a call.
+    fn check_connected(&self) -> Result<(), DialError> {
+        match &self.provider {
+            Provider::Asterisk(ari) if !ari.has_events() => {
+                let why = "the hub has no connection to Asterisk's events (ARI)";
+                Err(DialError::Provider(ProviderError::Unreachable(why)))
+            }
+            Provider::Twilio { .. } | Provider::Asterisk(_) => Ok(()),
+        }
+    }
+
+    /// A call to such a target, which the provider does not know of yet. `public_url`: where Twilio reaches the hub.
+    fn new_call(&self, public_url: &str, expected: &ExpectedCall, to: String, from: String) -> Arc<dyn ProviderCall> {
+        match &self.provider {
+            Provider::Twilio { rest, .. } => Arc::new(TwilioCall::new(rest.clone(), public_url, expected, to, from)),
+            Provider::Asterisk(ari) => Arc::new(AsteriskCall::new(ari.clone(), expected, to, from)),
         }
     }
 }

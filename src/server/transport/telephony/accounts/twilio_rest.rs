@@ -1,23 +1,18 @@
 //! The requests of one Twilio account to Twilio's REST API: a call is made, ended, or told what to do next.
 //!
-//! [`super::twilio_call`] and [`super::twilio_transfer`] call it. A request takes 10 s at most and its answer 64 KiB. The auth
-//! token is in no error, log or `Debug` output.
+//! [`super::twilio_call`] calls it. The auth token is in no error, log or `Debug` output.
 
+use super::rest::{RestClient, words_of};
 use crate::server::transport::telephony::signature::AuthToken;
 use crate::server::transport::transfers::ProviderError;
-use antiphon_engines::remote::{Body, Bounds};
 use arc_swap::ArcSwap;
+use reqwest::Method;
 use serde::Deserialize;
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 use url::form_urlencoded;
 
-/// The longest request, from the connection to the end of the answer.
-const ANSWERS_WITHIN: Duration = Duration::from_secs(10);
-const ANSWER: Bounds = Bounds { bytes: 64 << 10, stall: ANSWERS_WITHIN, total: ANSWERS_WITHIN };
-/// Twilio's words in an error, at most.
-const MAX_MESSAGE_CHARS: usize = 300;
 /// Characters of an identifier of Twilio's: it has 34.
 const MAX_SID_CHARS: usize = 64;
 
@@ -35,7 +30,7 @@ pub(super) struct NewTwilioCall<'a> {
 
 /// See the module.
 pub(super) struct TwilioRest {
-    http: reqwest::Client,
+    rest: RestClient,
     /// `https://api.twilio.com/2010-04-01/Accounts/AC.../Calls`
     calls: String,
     account_sid: String,
@@ -63,19 +58,10 @@ impl TwilioRest {
     /// # Errors
     /// There is no TLS.
     pub(super) fn new(api_url: &str, account_sid: &str, token: &str) -> io::Result<Self> {
-        // Only the first installation succeeds; a second one is not an error.
-        let _ = rustls::crypto::ring::default_provider().install_default();
-        let http = reqwest::Client::builder()
-            // The auth token reaches the configured address only.
-            .redirect(reqwest::redirect::Policy::none())
-            .no_proxy()
-            .timeout(ANSWERS_WITHIN)
-            .user_agent(concat!("antiphon/", env!("CARGO_PKG_VERSION")))
-            .build()
-            .map_err(io::Error::other)?;
+        let rest = RestClient::new("Twilio")?;
         let calls = format!("{}/2010-04-01/Accounts/{account_sid}/Calls", api_url.trim_end_matches('/'));
         let token = ArcSwap::from_pointee(Token::new(token));
-        Ok(Self { http, calls, account_sid: account_sid.to_owned(), token })
+        Ok(Self { rest, calls, account_sid: account_sid.to_owned(), token })
     }
 
     /// The account's identifier.
@@ -133,34 +119,18 @@ impl TwilioRest {
         let token = self.token.load_full();
         let body = form_urlencoded::Serializer::new(String::new()).extend_pairs(form).finish();
         let request = self
-            .http
-            .post(url)
+            .rest
+            .request(Method::POST, &url)
             .basic_auth(&self.account_sid, Some(&token.text))
             .header("content-type", "application/x-www-form-urlencoded")
             .body(body);
-        let unreachable = |error: reqwest::Error| {
-            let error = error.without_url();
-            tracing::warn!(%error, "Twilio is not reached");
-            ProviderError::Unreachable(if error.is_timeout() { "no answer in 10 s" } else { "no connection" })
-        };
-        let response = request.send().await.map_err(unreachable)?;
-        let status = response.status();
-        let body = Body::new(response, ANSWER).whole().await.map_err(|error| {
-            tracing::warn!(%error, "Twilio's answer is not read");
-            ProviderError::Unreachable("its answer cannot be read")
-        })?;
+        let (status, body) = self.rest.send(request).await?;
         let answer = serde_json::from_slice::<TwilioAnswer>(&body);
         if status.is_success() {
             return answer.map_err(|_| ProviderError::Unreachable("its answer is no JSON"));
         }
         let answer = answer.unwrap_or_default();
-        let words = match answer.message {
-            Some(message) => {
-                let message = message.replace(&token.text, "...");
-                message.chars().filter(|c| !c.is_control()).take(MAX_MESSAGE_CHARS).collect()
-            }
-            None => format!("status {}", status.as_u16()),
-        };
+        let words = words_of(answer.message.as_deref(), status, &token.text);
         Err(ProviderError::Refused(match answer.code {
             Some(code) => format!("{words} (Twilio's error {code})"),
             None => words,

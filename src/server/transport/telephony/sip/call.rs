@@ -330,7 +330,8 @@ impl PreparedCall {
         let (transfers, requests) = CallTransfers::new(dialog, incoming.from.clone());
         let (key_sender, keys) = key_events();
         let tools = &settings.tools;
-        let (tools, tracker) = tools.open(transfers.to(tools.targets()), Some(key_sender.clone())).unzip();
+        let (tools, tracker) =
+            tools.open(Some(transfers.to(tools.targets())), Some(Arc::new(key_sender.clone()))).unzip();
         let opening = CallOpening {
             mode: AudioMode::Pcm16,
             settings: session_settings.clone(),

@@ -186,7 +186,7 @@ impl Dialer {
         let tools = &self.settings.tools;
         let tools = match recital {
             Some(_) => None,
-            None => tools.open(transfers.to(tools.targets()), Some(key_sender.clone())),
+            None => tools.open(Some(transfers.to(tools.targets())), Some(Arc::new(key_sender.clone()))),
         };
         let (tools, tracker) = tools.unzip();
         let opening = CallOpening {

@@ -2,7 +2,10 @@
 //!
 //! [`super::media`] takes a step each 20 ms and sends what it gives in the place of audio.
 
+use crate::server::transport::keypad::PressKeys;
 use bytes::Bytes;
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
 use std::collections::VecDeque;
 use tokio::sync::{mpsc, oneshot};
 
@@ -69,13 +72,13 @@ pub(in crate::server::transport::telephony) fn are_keys(keys: &str) -> bool {
     keys.chars().all(|key| event_of(key).is_some())
 }
 
-impl KeySender {
-    /// Presses keys; resolves when they are sent. `false`: the peer takes no keys, [`MAX_SEQUENCES`] wait, or the call is
-    /// over.
-    pub(in crate::server::transport::telephony) async fn press(&self, keys: &str) -> bool {
+impl PressKeys for KeySender {
+    /// `false` also where [`MAX_SEQUENCES`] wait.
+    fn press(&self, keys: &str) -> BoxFuture<'static, bool> {
         let (sent, is_sent) = oneshot::channel();
         let keys = keys.chars().filter_map(event_of).collect();
-        self.0.try_send(KeySequence { keys, sent }).is_ok() && is_sent.await.is_ok()
+        let is_taken = self.0.try_send(KeySequence { keys, sent }).is_ok();
+        async move { is_taken && is_sent.await.is_ok() }.boxed()
     }
 }
 
@@ -124,7 +127,6 @@ impl KeyEvents {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use futures_util::FutureExt;
 
     #[tokio::test]
     async fn a_key_grows_ends_three_times_and_is_followed_by_a_pause() {
