@@ -276,7 +276,7 @@ async fn a_call_is_made_answered_and_hung_up_by_the_client() {
     assert_eq!(asked, expect);
     let secret = data.as_str().and_then(|data| data.strip_prefix("v(antiphon_call=")).expect("a secret");
     let mut phone = stream(&hub, secret.trim_end_matches(')')).await;
-    phone.silence(500).await;
+    phone.silence(100).await;
     assert_eq!((llm.requests().len(), phone.heard_ms()), (0, 0), "nobody would hear it");
     asterisk.happens("StasisStart", &format!("{channel}-stream"), "Up").await;
     phone.until("the greeting is heard", |phone| phone.heard_ms() >= 640).await;
