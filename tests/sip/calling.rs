@@ -289,6 +289,7 @@ async fn nobody_is_called_who_is_not_listed_and_no_more_than_may_be() {
         (json!({"to": to, "voicemail_message": "x".repeat(2_001)}), 400, "invalid_value"),
         (json!({"to": to, "on_voicemail": "shout"}), 400, "invalid_value"),
         (json!({"to": to, "session": {"type": "realtime", "voice": 5}}), 400, ""),
+        (json!({"to": to, "session": {"type": "transcription"}}), 400, "invalid_value"),
         (json!({"from": "me"}), 400, "invalid_offer"),
     ] {
         let (found, answer) = call(&hub, body.clone()).await;

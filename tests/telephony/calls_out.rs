@@ -455,6 +455,7 @@ async fn nobody_is_called_who_may_not_be() {
         (json!({"to": CALLEE, "account": "main", "trunk": "here"}), 400, "invalid_value"),
         (json!({"to": CALLEE, "trunk": "here"}), 400, "calls_out_not_configured"),
         (json!({"to": CALLEE, "from": "+15550199"}), 400, "invalid_value"),
+        (json!({"to": CALLEE, "session": {"type": "transcription"}}), 400, "invalid_value"),
         (json!({"to": CALLEE, "greeting": "x".repeat(2_001)}), 400, "invalid_value"),
         (json!({"to": CALLEE, "voicemail_message": "x".repeat(2_001)}), 400, "invalid_value"),
     ] {
