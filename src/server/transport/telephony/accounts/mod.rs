@@ -12,7 +12,8 @@ mod twilio_transfer;
 use super::call_reports::CallReports;
 use super::leg::Parameters;
 use super::outgoing::DialRights;
-use super::tools::ToolSettings;
+use super::reply_progress::ReplyTracker;
+use super::tools::{CallTools, ToolSettings};
 use crate::config::{Config, OnVoicemail, TelephonyAccount, TransferTargets};
 use crate::server::access::keys::Keys;
 use crate::server::transport::calls::CallState;
@@ -46,6 +47,14 @@ struct Account {
     shares_token: bool,
 }
 
+/// What a call in of an account has.
+pub(super) struct AccountCall {
+    /// Transfers it for clients.
+    pub(super) transfer: Arc<dyn Transfer>,
+    /// The tools of its model, and what follows the reply for them; `None`: there are none.
+    pub(super) tools: Option<(Arc<CallTools>, ReplyTracker)>,
+}
+
 /// See the module.
 pub(in crate::server) struct Accounts {
     /// In the order of their names, at least one.
@@ -57,7 +66,7 @@ pub(in crate::server) struct Accounts {
     on_voicemail: OnVoicemail,
     voicemail_message: String,
     transfer_to: TransferTargets,
-    /// The tools of the model in calls out.
+    /// The tools of the model in their calls.
     tools: ToolSettings,
     expected: Arc<ExpectedCalls>,
 }
@@ -131,13 +140,15 @@ impl Accounts {
         true
     }
 
-    /// What transfers the call of a stream that Twilio has signed; `None`: its account is not known here.
-    pub(super) fn transfer_of(&self, stream: &Parameters) -> Option<Arc<dyn Transfer>> {
+    /// What the call of a stream that Twilio has signed has; `None`: its account is not known here.
+    pub(super) fn call_in(&self, stream: &Parameters) -> Option<AccountCall> {
         let account_sid = stream.get(super::twilio::ACCOUNT_PARAMETER)?;
         let call_sid = stream.get(super::twilio::CALL_PARAMETER).filter(|sid| is_sid(sid))?.to_owned();
         let account = self.accounts.iter().find(|account| account.rest.account_sid() == account_sid)?;
-        let allowed = self.transfer_to.clone();
-        Some(Arc::new(TwilioTransfer::new(account.rest.clone(), call_sid, None, allowed)))
+        let transfer = TwilioTransfer::new(account.rest.clone(), call_sid, None, self.transfer_to.clone());
+        let by_model = Arc::new(transfer.to(self.tools.targets()));
+        let tools = self.tools.open(by_model, None);
+        Some(AccountCall { transfer: Arc::new(transfer), tools })
     }
 
     /// The account of this name, or the first.
