@@ -14,11 +14,12 @@ use super::leg::Parameters;
 use super::outgoing::DialRights;
 use super::reply_progress::ReplyTracker;
 use super::tools::{CallTools, ToolSettings};
-use crate::config::{Config, OnVoicemail, TelephonyAccount, TransferTargets};
+use crate::config::{Config, OnVoicemail, TelephonyAccount, TelephonyConfig, TransferTargets};
 use crate::server::access::keys::Keys;
 use crate::server::transport::calls::CallState;
 use crate::server::transport::transfers::{DialError, Transfer};
 use antiphon_engines::secret;
+use antiphon_telemetry::with_causes;
 pub(super) use expected::ArrivedStream;
 use expected::{CallStatus, ExpectedCalls};
 use std::io;
@@ -92,8 +93,7 @@ impl Accounts {
             ));
         }
         let accounts = settings.accounts.iter().map(|(name, account)| {
-            Account::open(name, account, &settings.twilio_auth_token_env, keys)
-                .map_err(|reason| io::Error::other(format!("telephony.accounts.{name}: {reason}")))
+            Account::open(name, account, &settings.twilio_auth_token_env, keys).map_err(io::Error::other)
         });
         Ok(Some(Self {
             accounts: accounts.collect::<Result<_, _>>()?,
@@ -163,22 +163,17 @@ impl Accounts {
 
 impl Account {
     fn open(name: &str, account: &TelephonyAccount, shared_token_env: &str, keys: &Keys) -> Result<Self, String> {
-        let own = account.auth_token_env.as_str();
-        let variable = if own.is_empty() { shared_token_env } else { own };
-        let token = secret::read(variable).map_err(|error| error.to_string())?.ok_or_else(|| {
-            format!("it has no auth token: set the environment variable {variable:?}, or, with _FILE, its file")
-        })?;
-        if !account.key.is_empty() && !keys.described().any(|(_, known, _)| known == account.key) {
-            return Err(format!("'key' {:?} is no API key of this hub", account.key));
-        }
+        let token = token_of(name, account, shared_token_env)?;
+        check_key(name, account, keys)?;
         let api_url = if account.api_url.is_empty() { TWILIO_API } else { &account.api_url };
-        let rest = TwilioRest::new(api_url, &account.account_sid, &token).map_err(|error| error.to_string())?;
+        let rest = TwilioRest::new(api_url, &account.account_sid, &token)
+            .map_err(|error| format!("telephony.accounts.{name}: {error}"))?;
         Ok(Self {
             name: name.to_owned(),
             rest: Arc::new(rest),
             numbers: account.numbers.clone(),
             key: account.key.clone(),
-            shares_token: variable == shared_token_env,
+            shares_token: account.auth_token_env.is_empty() || account.auth_token_env == shared_token_env,
         })
     }
 
@@ -193,6 +188,51 @@ impl Account {
             None => self.numbers.first().cloned().ok_or(DialError::Off),
         }
     }
+}
+
+/// The auth tokens and keys for want of which [`Accounts::open`] would refuse these settings. Blocks for the time of
+/// small files.
+pub(super) fn problems(settings: &TelephonyConfig, keys: &Keys) -> Vec<String> {
+    let shared = settings.twilio_auth_token_env.as_str();
+    // That is one problem of the settings, not one of each account.
+    let is_unreadable = secret::read(shared).is_err();
+    let mut problems = Vec::new();
+    for (name, account) in &settings.accounts {
+        if !is_unreadable || !account.auth_token_env.is_empty() {
+            problems.extend(token_of(name, account, shared).err());
+        }
+        problems.extend(check_key(name, account, keys).err());
+    }
+    problems
+}
+
+/// The auth token of an account.
+///
+/// # Errors
+/// It is missing, or cannot be read.
+fn token_of(name: &str, account: &TelephonyAccount, shared_token_env: &str) -> Result<String, String> {
+    let own = account.auth_token_env.as_str();
+    let variable = if own.is_empty() { shared_token_env } else { own };
+    let token = secret::read(variable);
+    let token = token.map_err(|error| format!("telephony.accounts.{name}: {}", with_causes(&error)))?;
+    token.ok_or_else(|| {
+        let what_to_do = match variable {
+            "" => "name its variable in auth_token_env".to_owned(),
+            _ => format!("set the environment variable {variable:?}, or, with _FILE, its file"),
+        };
+        format!("telephony.accounts.{name} has no auth token: {what_to_do}")
+    })
+}
+
+/// Checks that the key that may call by an account is one of the hub's.
+///
+/// # Errors
+/// It is none.
+fn check_key(name: &str, account: &TelephonyAccount, keys: &Keys) -> Result<(), String> {
+    if account.key.is_empty() || keys.id_by_name(&account.key).is_some() {
+        return Ok(());
+    }
+    Err(format!("telephony.accounts.{name}.key: {:?} is no API key of this hub", account.key))
 }
 
 /// Twilio's status of a call; `None`: it says nothing new.
