@@ -118,7 +118,11 @@ fn calls_without_their_address_keys_and_secrets_are_refused_by_config_check_and_
             "sip.trunks.office has a username and no password: set the environment variable \"NONE\"",
         ),
         (vec![webhook, secret, sip.clone()], "sip.webhook_secret_file \"nowhere.secret\""),
-        (vec![tls, sip], "sip.tls_listen needs a certificate"),
+        (
+            vec![tls, sip],
+            "sip.tls_listen needs a certificate: set sip.tls_cert and sip.tls_key, or server.tls_cert and \
+             server.tls_key, or start with --tls-self-signed",
+        ),
     ];
     for (settings, expect) in cases {
         let settings: Vec<_> = settings.iter().map(|(name, value)| (*name, value.as_str())).collect();

@@ -5,10 +5,11 @@
 
 use super::api::traces::Traces;
 use super::transport::telephony::call_reports::CallWebhooks;
+use super::transport::telephony::intake::Telephony;
+use super::transport::telephony::sip;
 use super::transport::wyoming;
 use super::{Keys, Tls};
-use crate::config::{Config, SipConfig, TelephonyConfig};
-use antiphon_engines::secret;
+use crate::config::Config;
 use antiphon_telemetry::with_causes;
 use rustix::fs::{Access, access};
 use std::net::SocketAddr;
@@ -76,10 +77,7 @@ pub async fn problems(config: &Config) -> Vec<String> {
 /// starts, so that it ends as with any other wrong setting. `has_certificate`: the pages have one. Blocks for small
 /// files.
 pub fn setting_problems(config: &Config, keys: &Keys, has_certificate: bool) -> Vec<String> {
-    let mut problems = Vec::new();
-    if let Err(error) = secret::read(&config.telephony.twilio_auth_token_env) {
-        problems.push(with_causes(&error));
-    }
+    let mut problems = Telephony::problems(&config.telephony, keys);
     if !config.wyoming.listen.is_empty()
         && let Err(why) = wyoming::owner(keys, &config.wyoming.key)
     {
@@ -88,68 +86,8 @@ pub fn setting_problems(config: &Config, keys: &Keys, has_certificate: bool) -> 
     if let Err(error) = CallWebhooks::open(config) {
         problems.push(error.to_string());
     }
-    problems.extend(account_problems(&config.telephony, keys));
-    if !config.sip.listen.is_empty() {
-        problems.extend(trunk_problems(&config.sip, keys));
-        if !config.sip.tls_listen.is_empty() && config.sip.tls_cert.is_empty() && !has_certificate {
-            let certificates = "set sip.tls_cert and sip.tls_key, or server.tls_cert";
-            problems.push(format!("sip.tls_listen needs a certificate: {certificates}"));
-        }
-    }
+    problems.extend(sip::problems(&config.sip, keys, has_certificate));
     problems
-}
-
-fn account_problems(telephony: &TelephonyConfig, keys: &Keys) -> Vec<String> {
-    let mut problems = Vec::new();
-    for (name, account) in &telephony.accounts {
-        let account_name = format!("telephony.accounts.{name}");
-        let variable = account.secret_env(&telephony.twilio_auth_token_env);
-        let what = account.kind.secret();
-        match secret::read(variable) {
-            Ok(Some(_)) => {}
-            Ok(None) if variable.is_empty() => {
-                problems.push(format!("{account_name} has no {what}: name its variable in auth_token_env"));
-            }
-            Ok(None) => problems.push(format!("{account_name} has no {what}: {}", set_variable(variable))),
-            // That of the shared one is reported already.
-            Err(error) if variable != telephony.twilio_auth_token_env => {
-                problems.push(format!("{account_name}: {}", with_causes(&error)))
-            }
-            Err(_) => {}
-        }
-        if !is_key(keys, &account.key) {
-            problems.push(format!("{account_name}.key: {:?} is no API key of this hub", account.key));
-        }
-    }
-    problems
-}
-
-fn trunk_problems(sip: &SipConfig, keys: &Keys) -> Vec<String> {
-    let mut problems = Vec::new();
-    for (name, trunk) in &sip.trunks {
-        let trunk_name = format!("sip.trunks.{name}");
-        match secret::read(&trunk.password_env) {
-            Ok(None) if !trunk.username.is_empty() => {
-                let what_to_do = set_variable(&trunk.password_env);
-                problems.push(format!("{trunk_name} has a username and no password: {what_to_do}"));
-            }
-            Ok(_) => {}
-            Err(error) => problems.push(format!("{trunk_name}: {}", with_causes(&error))),
-        }
-        if !is_key(keys, &trunk.key) {
-            problems.push(format!("{trunk_name}.key: {:?} is no API key of this hub", trunk.key));
-        }
-    }
-    problems
-}
-
-fn set_variable(name: &str) -> String {
-    format!("set the environment variable {name:?}, or, with _FILE, its file")
-}
-
-/// Whether a key has this name, or none is named.
-fn is_key(keys: &Keys, name: &str) -> bool {
-    name.is_empty() || keys.described().any(|(_, known, _)| known == name)
 }
 
 /// The first address that is meant, which this machine has.

@@ -238,6 +238,28 @@ async fn a_response_that_is_asked_for_while_it_rings_is_heard_after_the_answer()
 }
 
 #[tokio::test(start_paused = true)]
+async fn sound_beside_the_conversation_that_is_asked_for_while_it_rings_is_heard_after_the_answer() {
+    let (mut callee, hub, to) = Callee::new(|_| {}).await;
+    let (created, answer) = call(&hub, json!({"to": to})).await;
+    assert_eq!(created, 201, "{answer}");
+    let id = answer["id"].as_str().expect("an id");
+    let invite = callee.next(Method::Invite).await;
+    callee.answer(&invite, 180).await;
+    let mut client = hub.connect(&format!("?call_id={id}")).await;
+    let message = json!({"type": "message", "role": "user", "content": [{"type": "input_text", "text": "hello"}]});
+    let response = json!({"conversation": "none", "input": [message]});
+    client.send(json!({"type": "response.create", "response": response})).await;
+    client.until("response.created").await;
+    tokio::time::sleep(std::time::Duration::from_secs(5)).await;
+    let mut phone = callee.answer_call(&invite, Codec::Pcmu).await;
+    // "You said: hello" is 750 ms of sound.
+    phone.until("it is heard", |phone| phone.heard_ms() >= 730).await;
+    let events = client.until("response.done").await;
+    assert_eq!(events.last().expect("an event")["response"]["status"], "completed");
+    hub.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_trunk_is_called_by_its_ipv6_address() {
     let (mut callee, hub, _) = Callee::at("::1", |_| {}).await;
     let (created, answer) = call(&hub, json!({"to": "tel:+4930123"})).await;
@@ -289,6 +311,7 @@ async fn nobody_is_called_who_is_not_listed_and_no_more_than_may_be() {
         (json!({"to": to, "voicemail_message": "x".repeat(2_001)}), 400, "invalid_value"),
         (json!({"to": to, "on_voicemail": "shout"}), 400, "invalid_value"),
         (json!({"to": to, "session": {"type": "realtime", "voice": 5}}), 400, ""),
+        (json!({"to": to, "session": {"type": "transcription"}}), 400, "invalid_value"),
         (json!({"from": "me"}), 400, "invalid_offer"),
     ] {
         let (found, answer) = call(&hub, body.clone()).await;

@@ -142,6 +142,8 @@ async fn a_call_rings_until_a_client_accepts_it_with_its_session() {
         for wrong in ["no JSON", r#"{"type": "realtime", "voice": 5}"#, r#"{"type":"realtime"},"event_id":"x""#] {
             assert_eq!(post(&hub, &id, "accept", "", wrong).await.0, 400, "{wrong}");
         }
+        let transcribes = r#"{"type": "transcription"}"#;
+        assert_eq!(post(&hub, &id, "accept", "", transcribes).await, (400, json!("invalid_value")));
         let session = json!({"type": "realtime", "instructions": "You are the speaking clock."});
         assert_eq!(post(&hub, &id, "accept", "", &session.to_string()).await.0, 200);
         assert_eq!(post(&hub, &id, "accept", "", "").await, (409, json!("call_already_decided")));

@@ -16,14 +16,18 @@ use crate::hub::{Hub, engines};
 use crate::turns::{get, ms, turn};
 use antiphon::config::{Config, SipTrunk, TelephonyRoute};
 use antiphon::server::{Keys, key_digest, key_entry};
+use antiphon_engine_api::Engines;
 use antiphon_engine_api::fakes::llm::{FakeLlm, words};
 use antiphon_engine_api::fakes::stt::FakeStt;
 use antiphon_engine_api::fakes::tts::FakeTts;
+use antiphon_engines::vad::Earshot;
 use antiphon_sip::sdp::Codec;
 use antiphon_sip::{Credentials, Method};
+use antiphon_types::{Pcm, SampleRate};
 use phone::{Answer, Options, Phone};
 use serde_json::{Value, json};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, UdpSocket};
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::timeout;
 
@@ -428,6 +432,46 @@ async fn a_call_whose_audio_never_comes_ends_and_a_strangers_audio_is_not_heard(
     phone.talk(0.0, 40).await;
     assert!(phone.is_ended, "the hub said BYE");
     hub.stop().await;
+}
+
+/// The length from the first loud sample to the last, at 16 kHz, as a phone counts it.
+fn loud_ms(samples: &[i16]) -> usize {
+    let is_loud = |sample: &i16| sample.unsigned_abs() > 1_000;
+    let first = samples.iter().position(is_loud).expect("a voice");
+    let last = samples.iter().rposition(is_loud).expect("a voice");
+    (last + 1 - first) / 16
+}
+
+/// A person's voice, and the real detector.
+#[tokio::test(start_paused = true)]
+async fn a_line_that_returns_the_hubs_own_voice_interrupts_no_reply_and_is_not_transcribed() {
+    let reply = crate::clips::samples("hartmann_15_fawcett_0148.flac");
+    for delay_ms in [20, 60, 120] {
+        let (mut config, sip) = config();
+        let route = TelephonyRoute { greeting: "Read.".into(), ..TelephonyRoute::default() };
+        config.telephony.routes.insert("default".into(), route);
+        let llm = FakeLlm::says(["Once."]);
+        let voice = FakeTts::default().with_sound(Pcm { rate: SampleRate::HZ_16000, samples: reply.clone() });
+        let fakes = engines(FakeStt::default(), llm.clone(), voice);
+        let hub = Hub::start(Engines { vad: Arc::new(Earshot), ..fakes }, config).await;
+        let mut phone = Phone::connect(sip, Options::default()).await;
+        let list = calls(&hub).await;
+        let id = list["data"][0]["id"].as_str().expect("an id");
+        let mut client = hub.connect(&format!("?call_id={id}")).await;
+        let mut path = vec![0.0; 8 * delay_ms];
+        path.extend(crate::echo::hybrid(12.0));
+        phone.echo(&path, reply.len() / 16 + 2_000).await;
+        client.send(json!({"type": "input_audio_buffer.clear"})).await;
+        let events = client.until("input_audio_buffer.cleared").await;
+        let is_of_caller = |event: &&Value| {
+            event["type"].as_str().is_some_and(|kind| kind.contains(".speech_") || kind.contains("transcription"))
+        };
+        let of_caller: Vec<_> = events.iter().filter(is_of_caller).collect();
+        assert!(of_caller.is_empty(), "{delay_ms} ms late: {of_caller:?}");
+        assert!(phone.heard_ms() + 100 >= loud_ms(&reply), "{delay_ms} ms late: {} ms are heard", phone.heard_ms());
+        assert_eq!(llm.requests().len(), 1, "{delay_ms} ms late");
+        hub.stop().await;
+    }
 }
 
 #[tokio::test(start_paused = true)]

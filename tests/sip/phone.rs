@@ -414,6 +414,25 @@ impl Phone {
         }
     }
 
+    /// Returns what it hears by this path, in taps at 8 kHz, for calls by G.711.
+    pub async fn echo(&mut self, path: &[f32], ms: usize) {
+        let n = self.encoder.rate() / 50;
+        let ticks = self.options.codec.clock_hz() / 50;
+        let mut next = None;
+        for _ in 0..ms / 20 {
+            self.wait().await;
+            let from = *next.get_or_insert(self.heard.len().saturating_sub(n));
+            let samples: Vec<i16> = if self.heard.len() >= from + n {
+                next = Some(from + n);
+                (from..from + n).map(|at| crate::echo::returned(path, &self.heard, at)).collect()
+            } else {
+                vec![0; n]
+            };
+            let payload = self.encoder.encode(&samples);
+            self.packet(self.agreed.as_ref().expect("a call").payload_type, payload, ticks).await;
+        }
+    }
+
     pub async fn speak(&mut self, ms: usize) {
         self.talk(8_000.0, ms).await;
         self.talk(0.0, 1_000).await;

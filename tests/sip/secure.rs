@@ -11,7 +11,7 @@ use antiphon_engine_api::fakes::llm::FakeLlm;
 use antiphon_engine_api::fakes::stt::FakeStt;
 use antiphon_engine_api::fakes::tts::FakeTts;
 use antiphon_sip::sdp::Codec;
-use antiphon_sip::{Message, Method, stream_message};
+use antiphon_sip::{Credentials, Message, Method, stream_message};
 use antiphon_telemetry::Metrics;
 use bytes::BytesMut;
 use rustls::pki_types::pem::PemObject;
@@ -204,6 +204,74 @@ async fn a_call_out_by_tls_goes_to_whom_an_authority_vouches_for() {
         }
         calling::until(&hub, id, expected).await;
         hub.stop().await;
+    }
+}
+
+/// The next message of the hub at this socket.
+async fn next(socket: &UdpSocket) -> Message {
+    let mut buffer = [0; 8_192];
+    let (n, _) = soon("a message of the hub", socket.recv_from(&mut buffer)).await.expect("a message");
+    Message::parse(&buffer[..n]).expect("a message")
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_trunk_is_registered_by_tls_and_its_calls_come_by_that_connection() {
+    let registrar = Certificate::new();
+    let stranger = Certificate::new();
+    for trusted in [&stranger, &registrar] {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        let port = listener.local_addr().expect("bound").port();
+        let (mut config, _, by_tls) = secure_config();
+        config.sip.tls_cert = stranger.path("cert");
+        config.sip.tls_key = stranger.path("key");
+        config.sip.tls_ca = trusted.path("cert");
+        let trunk = trunk(&mut config);
+        trunk.allow.clear();
+        trunk.register = format!("localhost:{port}");
+        trunk.transport = SipTransport::Tls;
+        trunk.username = "4711".into();
+        // A variable that is set.
+        trunk.password_env = "PATH".into();
+        let hub = Hub::serve(parts(&["a question"], config, None)).await;
+        let (stream, _) = soon("a connection of the hub", listener.accept()).await.expect("the hub connects");
+        let Ok(stream) = registrar.acceptor().accept(stream).await else {
+            assert_eq!(trusted.path("cert"), stranger.path("cert"));
+            hub.stop().await;
+            continue;
+        };
+        let socket = UdpSocket::bind("127.0.0.1:0").await.expect("a port");
+        let way = bridge(stream, Some(socket.local_addr().expect("bound"))).await;
+        let first = next(&socket).await;
+        let contact = format!("<sip:4711@{by_tls};transport=tls>");
+        assert_eq!((first.method(), first.get("contact")), (Some(Method::Register), Some(contact.as_str())));
+        let challenge = "Digest realm=\"registrar\", nonce=\"n\"";
+        let mut asked = first.answer(401, "Unauthorized", Some("registrar"));
+        asked.add("www-authenticate", challenge);
+        socket.send_to(&asked.write(), way).await.expect("sent");
+        let second = next(&socket).await;
+        let password = std::env::var("PATH").expect("set").trim().to_owned();
+        let proof = Credentials { username: "4711".into(), password };
+        let proof = proof.answer(challenge, "REGISTER", "sip:localhost", "");
+        assert_eq!((second.get("authorization"), proof.is_some()), (proof.as_deref(), true));
+        socket.send_to(&second.answer(200, "OK", Some("registrar")).write(), way).await.expect("sent");
+        let mut phone = Phone::connect(way, Options::default()).await;
+        phone.speak(500).await;
+        phone.until("the reply is heard", |phone| phone.heard_ms() >= 130).await;
+        phone.send(Method::Bye, "", "").await;
+        let is_answered = |phone: &Phone| phone.responses.last().and_then(Message::status) == Some(200);
+        phone.until("BYE is answered", is_answered).await;
+        // What the hub sends goes to the registrar again from its next request on.
+        let mut options = Message::request(Method::Options, format!("sip:{by_tls}"));
+        options.add("via", "SIP/2.0/TLS localhost;branch=z9hG4bKoptions");
+        options.add("from", "<sip:localhost>;tag=registrar");
+        options.add("to", format!("<sip:{by_tls}>"));
+        options.add("call-id", "options");
+        options.add("cseq", "1 OPTIONS");
+        options.add("max-forwards", "70");
+        socket.send_to(&options.write(), way).await.expect("sent");
+        assert_eq!(next(&socket).await.status(), Some(200));
+        let ((), last) = tokio::join!(hub.stop(), next(&socket));
+        assert_eq!((last.method(), last.get("expires")), (Some(Method::Register), Some("0")), "it takes it back");
     }
 }
 

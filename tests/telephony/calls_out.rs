@@ -9,7 +9,7 @@ use crate::sip::soon;
 use crate::sip::tools::{names, says_and_calls};
 use antiphon::config::{Config, TelephonyAccount, TransferKind};
 use antiphon::server::{self, Extras, Keys, Parts, Reload, key_digest, key_entry};
-use antiphon_engine_api::fakes::llm::FakeLlm;
+use antiphon_engine_api::fakes::llm::{FakeLlm, words};
 use antiphon_engine_api::fakes::stt::FakeStt;
 use antiphon_engine_api::fakes::tts::FakeTts;
 use antiphon_sip::Method;
@@ -455,6 +455,7 @@ async fn nobody_is_called_who_may_not_be() {
         (json!({"to": CALLEE, "account": "main", "trunk": "here"}), 400, "invalid_value"),
         (json!({"to": CALLEE, "trunk": "here"}), 400, "calls_out_not_configured"),
         (json!({"to": CALLEE, "from": "+15550199"}), 400, "invalid_value"),
+        (json!({"to": CALLEE, "session": {"type": "transcription"}}), 400, "invalid_value"),
         (json!({"to": CALLEE, "greeting": "x".repeat(2_001)}), 400, "invalid_value"),
         (json!({"to": CALLEE, "voicemail_message": "x".repeat(2_001)}), 400, "invalid_value"),
     ] {
@@ -710,6 +711,56 @@ async fn a_call_in_of_a_known_account_is_transferred() {
     let (_, twiml) = twilio.updated("CA1").await;
     assert!(twiml.contains("<Dial>+4930124</Dial>"), "the caller's number is shown: {twiml}");
     hub.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_model_transfers_a_call_in_of_a_known_account_and_no_other() {
+    let mut twilio = Twilio::new();
+    let mut config = twilio.config();
+    config.sip.tool_transfer_call = [("front_desk".to_owned(), "tel:+33-1-23".to_owned())].into();
+    let llm = FakeLlm::default();
+    llm.then(words("Hello."));
+    llm.then(says_and_calls("One moment.", "transfer_call", &json!({"target": "front_desk"})));
+    let hub = start(config, &["hello", "to the desk please"], &llm).await;
+    let mut stranger = stream(&hub, "AC99", "CA2", json!({"to": NUMBER})).await;
+    stranger.speak(500).await;
+    stranger.until("the reply is heard", |phone| phone.heard_ms() >= 280).await;
+    assert!(names(&llm.requests()[0]).is_empty(), "its account is not known");
+    stranger.stream.close(None).await.expect("it is open");
+    hub.until("antiphon_sessions_active ", 0.0).await;
+    let mut phone = stream(&hub, ACCOUNT, "CA1", json!({"to": NUMBER})).await;
+    phone.speak(500).await;
+    phone.until("the transfer is asked for", |_| twilio.server.n_requests() > 0).await;
+    // 11 characters.
+    assert!(phone.heard_ms() >= 540, "{} ms were heard before", phone.heard_ms());
+    let (field, twiml) = twilio.updated("CA1").await;
+    assert_eq!(field, "Twiml");
+    assert!(twiml.ends_with("<Response><Dial>+33123</Dial></Response>"), "{twiml}");
+    phone.send(Message::text(r#"{"event":"stop","streamSid":"MZ1","stop":{"callSid":"CA1"}}"#)).await;
+    phone.until("the stream is closed", |phone| phone.is_closed).await;
+    hub.until("antiphon_sessions_active ", 0.0).await;
+    hub.stop().await;
+    twilio.has_no_more();
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_model_ends_a_call_in_of_a_known_account_once_its_reply_was_heard() {
+    let twilio = Twilio::new();
+    let mut config = twilio.config();
+    config.sip.tool_hang_up = true;
+    config.sip.tool_send_dtmf = true;
+    let llm = FakeLlm::default();
+    llm.then(says_and_calls("It was a pleasure.", "hang_up", &json!({})));
+    let hub = start(config, &["bye"], &llm).await;
+    let mut phone = stream(&hub, ACCOUNT, "CA1", json!({"to": NUMBER})).await;
+    phone.speak(500).await;
+    phone.until("the stream is closed", |phone| phone.is_closed).await;
+    // 18 characters.
+    assert!(phone.heard_ms() >= 880, "{} ms of the reply were heard", phone.heard_ms());
+    assert_eq!(names(&llm.requests()[0]), ["hang_up"], "no keys are pressed by Twilio");
+    hub.until("antiphon_sessions_active ", 0.0).await;
+    hub.stop().await;
+    twilio.has_no_more();
 }
 
 #[tokio::test(start_paused = true)]

@@ -212,6 +212,31 @@ async fn keys_before_speech_are_answered_with_the_speech() {
     hub.stop().await;
 }
 
+#[tokio::test(start_paused = true)]
+async fn keys_into_speech_are_answered_where_turn_detection_is_turned_off_meanwhile() {
+    let llm = FakeLlm::says(["Thank you."]);
+    let hub = hub(&[], &llm, open_config()).await;
+    let mut phone = Phone::call(hub.address, Provider::Twilio, "", NUMBER).await;
+    phone.silence(200).await;
+    let mut client = join(&hub).await;
+    phone.speak(500).await;
+    phone.press('1').await;
+    phone.press('#').await;
+    phone.speak(200).await;
+    let session = json!({"type": "realtime", "audio": {"input": {"turn_detection": null}}});
+    client.send(json!({"type": "session.update", "session": session})).await;
+    phone.speak(400).await;
+    let events = client.until("session.updated").await;
+    let is_speech = |event: &&Value| event["type"].as_str().is_some_and(|kind| kind.contains(".speech_"));
+    let speech: Vec<_> = events.iter().filter(is_speech).map(|event| &event["type"]).collect();
+    assert_eq!(speech, ["input_audio_buffer.speech_started"], "the caller speaks");
+    assert!(llm.requests().is_empty(), "the keys wait for the speech: {:?}", llm.requests());
+    phone.until("the answer to the keys", |phone| phone.heard_ms() >= 480).await;
+    let history = format!("{:?}", llm.requests()[0].messages);
+    assert!(history.contains(": 1#)"), "{history}");
+    hub.stop().await;
+}
+
 /// A client that has joined the only call of this hub.
 async fn join(hub: &Hub) -> Socket {
     let list: Value = serde_json::from_str(&get_text(hub, "/v1/realtime/calls").await).expect("JSON");

@@ -20,8 +20,7 @@ impl Dialog {
     /// Whether a response's work can start: the transcripts it reads are complete, its tools are listed, and the user hears
     /// what it says.
     pub(super) fn may_start(&self, response: &Response) -> bool {
-        let is_for_the_user = response.settings.in_conversation && response.is_audio();
-        let is_unheard = is_for_the_user && self.line_held;
+        let is_unheard = response.is_audio() && self.line_held;
         !is_unheard && self.has_all_it_reads(response)
     }
 

@@ -57,6 +57,19 @@ fn a_response_that_is_asked_for_on_hold_is_spoken_afterwards() {
 }
 
 #[test]
+fn sound_beside_the_conversation_waits_for_the_line_too() {
+    let mut runner = Runner::new(PlaybackControl::Server, Some(AUTO));
+    runner.run("0 line_held");
+    check_with(
+        runner,
+        "100 aside say this
+            < response_created r1
+        60000 line_resumed
+            start r1 turn_0",
+    );
+}
+
+#[test]
 fn a_response_that_reads_the_conversation_waits_for_its_words() {
     check_with(
         unheard(),

@@ -230,6 +230,11 @@ impl Keys {
         self.all.iter().map(|entry| (entry.id, entry.shown(), &entry.limits))
     }
 
+    /// The id of the key with this name.
+    pub(in crate::server) fn id_by_name(&self, name: &str) -> Option<KeyId> {
+        self.all.iter().find(|entry| entry.shown() == name).map(|entry| entry.id)
+    }
+
     /// The name of the key with this id.
     pub(in crate::server) fn name_of(&self, id: KeyId) -> Option<String> {
         self.all.iter().find(|entry| entry.id == id).map(Entry::shown)

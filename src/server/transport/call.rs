@@ -80,6 +80,23 @@ pub(super) fn read_call_settings(
     Ok(settings)
 }
 
+/// Reads the settings of a phone call's session, as [`read_call_settings`] does. Such a call is a conversation.
+///
+/// # Errors
+/// They are none that this hub takes, or those of a session that only transcribes.
+pub(super) fn read_phone_settings(
+    sessions: &SessionParts,
+    text: &str,
+    owner: Option<KeyId>,
+) -> Result<SessionUpdate, WireError> {
+    let settings = read_call_settings(sessions, text, owner)?;
+    if settings.kind == SessionKind::Transcription {
+        let message = "Invalid value of 'session.type'. A phone call is a conversation: its session is 'realtime'.";
+        return Err(WireError::invalid("invalid_value", message, Some("session.type")));
+    }
+    Ok(settings)
+}
+
 /// What a session gives.
 #[derive(Debug, PartialEq)]
 pub(in crate::server) enum CallOutput {

@@ -3,7 +3,7 @@
 //!
 //! The router calls it for calls of any transport. A client sees, ends and transfers the calls of its key.
 
-use super::call::read_call_settings;
+use super::call::read_phone_settings;
 use super::calls::{CallDecision, DecisionError};
 use super::parts::TransportParts;
 use super::transfers::{DialError, MAX_SUMMARY_BYTES, ProviderError, TransferError};
@@ -160,7 +160,7 @@ fn read_session(
         let message = format!("We could not parse the JSON body of your request: {error}.");
         Box::new(refused(StatusCode::BAD_REQUEST, "invalid_body", message))
     })?;
-    let settings = read_call_settings(&transport.sessions, session.get(), identity.owner);
+    let settings = read_phone_settings(&transport.sessions, session.get(), identity.owner);
     settings.map(|settings| Some(Arc::new(settings))).map_err(|error| Box::new(invalid(error)))
 }
 

@@ -92,13 +92,27 @@ impl OwedReply {
     pub(super) fn happened(&mut self, event: &ServerEvent, now: Instant) {
         match event {
             ServerEvent::SpeechStarted { .. } => self.user_speaks = true,
-            ServerEvent::SpeechStopped { .. } | ServerEvent::InputAudioCleared {} => {
-                self.user_speaks = false;
-                self.stopped = Some(now);
+            ServerEvent::SpeechStopped { .. } | ServerEvent::InputAudioCleared {} => self.speech_ended(now),
+            // The client ends the turn itself: no end of the speech is reported.
+            ServerEvent::InputAudioCommitted { .. } if self.user_speaks => self.speech_ended(now),
+            ServerEvent::SessionUpdated { session }
+                if self.user_speaks && session.audio.input.turn_detection.is_none() =>
+            {
+                self.speech_ended(now);
             }
             ServerEvent::ResponseCreated { response } if response.conversation_id.is_some() => self.is_owed = false,
             _ => {}
         }
+    }
+
+    fn speech_ended(&mut self, now: Instant) {
+        self.user_speaks = false;
+        self.stopped = Some(now);
+    }
+
+    /// Whether the user speaks, as far as the session has reported.
+    pub(super) fn user_speaks(&self) -> bool {
+        self.user_speaks
     }
 
     /// When [`Self::is_due`] is to be asked.
@@ -142,7 +156,7 @@ pub(super) fn message(role: Role, words: String) -> ClientEvent {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use antiphon_protocol::Response;
+    use antiphon_protocol::{Response, ServerVad, Session};
 
     #[test]
     fn keys_are_those_of_a_phone() {
@@ -178,6 +192,27 @@ mod tests {
         owed.happened(&stopped, began + 21 * second);
         assert_eq!(owed.due_at(began + 21 * second), Some(began + 21 * second + FOLLOWS_WITHIN));
         assert!(owed.is_due(began + 23 * second), "that was noise");
+    }
+
+    #[test]
+    fn an_entry_is_answered_where_the_client_ends_the_turn_itself() {
+        let began = Instant::now();
+        let started = ServerEvent::SpeechStarted { audio_start_ms: 0, item_id: "item_1".into() };
+        let mut session = Session::new("sess_1".into(), "antiphon", "slt", ServerVad::default());
+        let updated = ServerEvent::SessionUpdated { session: Box::new(session.clone()) };
+        session.audio.input.turn_detection = None;
+        let turned_off = ServerEvent::SessionUpdated { session: Box::new(session) };
+        let committed = ServerEvent::InputAudioCommitted { previous_item_id: None, item_id: "item_1".into() };
+        for ended in [turned_off, committed] {
+            let mut owed = OwedReply::default();
+            owed.happened(&started, began);
+            owed.entered();
+            owed.happened(&updated, began);
+            assert_eq!(owed.due_at(began), None, "the user speaks");
+            owed.happened(&ended, began);
+            assert_eq!(owed.due_at(began), Some(began + FOLLOWS_WITHIN), "{ended:?}");
+            assert!(owed.is_due(began + FOLLOWS_WITHIN));
+        }
     }
 
     #[test]

@@ -169,7 +169,11 @@ impl Projection {
     /// Takes a server event.
     pub(in crate::server::transport) fn event(&mut self, event: &ServerEvent) -> Outgoing {
         let mut out = Outgoing::default();
+        let has_spoken = self.owed_reply.user_speaks();
         self.owed_reply.happened(event, Instant::now());
+        if has_spoken && !self.owed_reply.user_speaks() {
+            self.push(&mut out, "user-stopped-speaking", Value::Null);
+        }
         match event {
             ServerEvent::SessionUpdated { .. } => {
                 if let Some(id) = self.updates.pop_front().flatten() {
@@ -179,7 +183,6 @@ impl Projection {
                 }
             }
             ServerEvent::SpeechStarted { .. } => self.push(&mut out, "user-started-speaking", Value::Null),
-            ServerEvent::SpeechStopped { .. } => self.push(&mut out, "user-stopped-speaking", Value::Null),
             ServerEvent::TranscriptionDelta { item_id, delta, .. } => {
                 if self.partial.len() >= MAX_WAITING && !self.partial.contains_key(item_id) {
                     self.partial.pop_first();
@@ -633,6 +636,19 @@ mod tests {
         // The turn's response may have begun before.
         let error = WireError::already_responding(&"resp_1".into()).answering(Some(OWN));
         assert_eq!(projection.event(&ServerEvent::Error { error }), Outgoing::default());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_client_learns_that_speech_has_ended_whoever_ends_it() {
+        let mut projection = projection();
+        message(&mut projection, "client-ready", json!({}));
+        let committed = ServerEvent::InputAudioCommitted { previous_item_id: None, item_id: "item_1".into() };
+        let stopped = ServerEvent::SpeechStopped { audio_end_ms: 900, item_id: "item_1".into() };
+        for ends in [vec![stopped, committed.clone()], vec![committed], vec![ServerEvent::InputAudioCleared {}]] {
+            projection.event(&ServerEvent::SpeechStarted { audio_start_ms: 0, item_id: "item_1".into() });
+            let messages: Vec<_> = ends.iter().flat_map(|event| projection.event(event).to_client).collect();
+            assert_eq!(kinds(&messages), ["user-stopped-speaking"], "{ends:?}");
+        }
     }
 
     #[tokio::test(start_paused = true)]

@@ -4,7 +4,7 @@
 //! reader passes the caller's audio and keys to the session, the writer plays the session's audio and clears it at a barge-in, and
 //! the reporter says what was heard. Nothing here knows a peer's protocol ([`super::leg`]) or decides anything about the dialog.
 
-use super::accounts::{ArrivedStream, SECRET_PARAMETER};
+use super::accounts::{AccountCall, ArrivedStream, SECRET_PARAMETER};
 use super::answerer::{AnswerPlan, Answerer, HeardWords, SessionActivity, Step};
 use super::answering::fax::FaxDetector;
 use super::audio::{Microphone, SessionFrame, Voice};
@@ -14,6 +14,7 @@ use super::link::{self, Incoming, PeerGone, Sink, Source};
 use super::paced::PacedAudio;
 use super::playout::{HeardPosition, Playout};
 use super::reply_progress::{ReplySound, ReplyTracker, reply_progress};
+use super::tools::CallTools;
 use crate::server::access::caller::Caller;
 use crate::server::edge::client::Client;
 use crate::server::sessions::heartbeat::{Beat, Heartbeat, HeartbeatReset};
@@ -132,10 +133,9 @@ pub(super) async fn serve(
         Err(over) => Err(over),
     };
     let over = match begun {
-        Ok((call, start, greeting)) => {
+        Ok((call, start, beginning)) => {
             let session = call.call().session().clone();
             let conversation = Conversation::new(&call, leg);
-            let beginning = Beginning { greeting, ..Beginning::default() };
             let over = conversation.run(&transport, &start, beginning, (&mut source, &mut sink)).await;
             leg = conversation.end();
             call.call().conclude(over.outcome());
@@ -257,7 +257,7 @@ fn begin(
     transport: &Arc<TransportParts>,
     mut start: Start,
     arrival: Arrival,
-) -> Result<(CallEntry, Start, Option<String>), Over> {
+) -> Result<(CallEntry, Start, Beginning), Over> {
     let Arrival { client, caller, peer, route, parameters, needs_route, is_signed, .. } = arrival;
     // The peer's own words count; the URL adds to them.
     start.parameters.add_missing(parameters);
@@ -268,6 +268,12 @@ fn begin(
         return Err(Over::Close(1008, "this call is not known here (telephony.routes)".into()));
     }
     let (settings, greeting) = chosen.map_or((None, None), |route| (route.settings, route.greeting));
+    let accounts = transport.telephony.accounts.as_ref().filter(|_| is_signed);
+    let (transfer, tools) = match accounts.and_then(|accounts| accounts.call_in(&start.parameters)) {
+        Some(AccountCall { transfer, tools }) => (Some(transfer), tools),
+        None => (None, None),
+    };
+    let (tools, tracker) = tools.unzip();
     let opening = CallOpening {
         mode: AudioMode::Pcm16,
         settings,
@@ -275,7 +281,7 @@ fn begin(
         intent: Some(SessionKind::Realtime),
         transport: peer,
         route,
-        tools: None,
+        tools: tools.as_ref().map(CallTools::server),
         llm: None,
     };
     let owner = caller.owner;
@@ -284,10 +290,12 @@ fn begin(
     // Phones know no id of their call at the hub: the session's serves those who join it.
     let id = call.session().as_str().to_owned();
     let peer_id = start.parameters.get("call").map(str::to_owned);
-    let accounts = transport.telephony.accounts.as_ref().filter(|_| is_signed);
-    let transfer = accounts.and_then(|accounts| accounts.transfer_of(&start.parameters));
     let new = NewCall { call, owner, transport: peer, peer_id, offers: None, transfer };
-    Ok((transport.calls.list(id, new), start, greeting))
+    let entry = transport.calls.list(id, new);
+    if let Some(tools) = tools {
+        tools.ends_by(entry.hung_up().clone());
+    }
+    Ok((entry, start, Beginning { greeting, tracker, ..Beginning::default() }))
 }
 
 struct Conversation<'a> {

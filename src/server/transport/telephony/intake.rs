@@ -3,7 +3,7 @@
 //!
 //! [`super`] asks it for each connection, [`super::conversation`] for the route of a call. It opens no session.
 
-use super::accounts::Accounts;
+use super::accounts::{self, Accounts};
 use super::audiosocket;
 use super::call_reports::CallWebhooks;
 use super::leg::Parameters;
@@ -16,6 +16,7 @@ use crate::server::edge::client::Client;
 use crate::server::edge::connection_slots::ConnectionSlot;
 use antiphon_engines::secret;
 use antiphon_protocol::SessionUpdate;
+use antiphon_telemetry::with_causes;
 use arc_swap::ArcSwapOption;
 use std::collections::HashMap;
 use std::future::pending;
@@ -110,6 +111,17 @@ impl Telephony {
             telephony.replace_auth_token(&token);
         }
         Ok((telephony, audiosocket))
+    }
+
+    /// The auth tokens and keys for want of which [`Telephony::open`] would refuse these settings. Blocks for the time
+    /// of small files.
+    pub(in crate::server) fn problems(config: &TelephonyConfig, keys: &Keys) -> Vec<String> {
+        let mut problems = Vec::new();
+        if let Err(error) = secret::read(&config.twilio_auth_token_env) {
+            problems.push(with_causes(&error));
+        }
+        problems.extend(accounts::problems(config, keys));
+        problems
     }
 
     /// Requests of Twilio are checked with this auth token from now on.

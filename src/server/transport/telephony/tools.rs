@@ -1,9 +1,9 @@
-//! Tools that the model has in calls by SIP and in calls out by accounts: `hang_up`, `transfer_call`, `send_dtmf`, each
-//! where the settings grant it.
+//! Tools that the model has in calls by SIP and in those of accounts, in and out: `hang_up`, `transfer_call`,
+//! `send_dtmf`, each where the settings grant it.
 //!
-//! [`super::sip`] and [`super::accounts`] open sessions with them. `transfer_call` transfers blind or warm, by the
-//! settings; calls by accounts are transferred blind. A tool waits until what the model said before it has sounded. A
-//! caller who interrupts that reply stops the tool, too.
+//! [`super::sip`], [`super::accounts`] and [`super::conversation`] open sessions with them. `transfer_call` transfers
+//! blind or warm, by the settings; calls of accounts are transferred blind. A tool waits until what the model said
+//! before it has sounded. A caller who interrupts that reply stops the tool, too.
 
 use super::sip::key_events::are_keys;
 use crate::config::{SipConfig, TransferKind, TransferTargets};
@@ -62,7 +62,7 @@ impl ToolSettings {
         }
     }
 
-    /// Those of calls by accounts: their transfers are blind.
+    /// Those of calls of accounts: their transfers are blind.
     pub(super) fn of_accounts(config: &SipConfig) -> Self {
         Self { transfer_kind: TransferKind::Blind, ..Self::of(config) }
     }

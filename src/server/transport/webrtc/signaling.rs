@@ -14,7 +14,7 @@ use crate::server::access::{AccessParts, keys};
 use crate::server::edge::client::Client;
 use crate::server::edge::refusal::refused;
 use crate::server::sessions::admission;
-use crate::server::transport::call::{Call, CallOpening, read_call_settings};
+use crate::server::transport::call::{Call, CallOpening, read_call_settings, read_phone_settings};
 use crate::server::transport::call_control::not_dialed;
 use crate::server::transport::calls::NewCall;
 use crate::server::transport::parts::TransportParts;
@@ -102,7 +102,10 @@ pub(in crate::server) async fn create(
         Ok(Err(response)) => return *response,
         Err(_) => return late(),
     };
-    let settings = offer.session.as_deref().map(|text| read_call_settings(sessions, text, caller.owner));
+    let settings = offer.session.as_deref().map(|text| match offer.call {
+        RequestedCall::Client { .. } => read_call_settings(sessions, text, caller.owner),
+        RequestedCall::Phone(_) => read_phone_settings(sessions, text, caller.owner),
+    });
     let settings = match settings.transpose() {
         Ok(settings) => settings.map(Arc::new),
         Err(error) => return invalid(error),

@@ -132,8 +132,7 @@ pub(in crate::server) fn owner(keys: &Keys, name: &str) -> Result<Option<antipho
     if name.is_empty() {
         return if keys.are_on() { Err("wyoming.key names no API key, and this hub requires one") } else { Ok(None) };
     }
-    let id = keys.described().find(|(_, known, _)| known == name).map(|(id, ..)| id);
-    let id = id.ok_or("wyoming.key names no API key of this hub")?;
+    let id = keys.id_by_name(name).ok_or("wyoming.key names no API key of this hub")?;
     let scopes = keys.scopes_of(id).ok_or("the API key of wyoming.key has expired")?;
     let may = SCOPES.into_iter().all(|scope| scopes.allow(AccessRequirement::Scope(scope)).is_ok());
     may.then_some(Some(id)).ok_or("the API key of wyoming.key lacks the scopes transcription, speech and realtime")

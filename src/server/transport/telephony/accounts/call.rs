@@ -319,7 +319,7 @@ impl RingingCall {
                 // A session whose output nobody takes ends after 10 s.
                 output = self.entry.call().next() => match output {
                     CallOutput::Event(event) => self.entry.publish_unanswered(&event),
-                    // It is of no reply: those wait for the answer.
+                    // None comes: what has sound waits for the answer.
                     CallOutput::Audio(_) => {}
                     CallOutput::Closed(_) => return Err(given_up(CallState::Ended)),
                 },

@@ -19,12 +19,14 @@ mod twilio_rest;
 use super::call_reports::CallReports;
 use super::leg::Parameters;
 use super::outgoing::DialRights;
-use super::tools::ToolSettings;
-use crate::config::{AccountKind, Config, OnVoicemail, TelephonyAccount, TransferTargets};
+use super::reply_progress::ReplyTracker;
+use super::tools::{CallTools, ToolSettings};
+use crate::config::{AccountKind, Config, OnVoicemail, TelephonyAccount, TelephonyConfig, TransferTargets};
 use crate::server::access::keys::Keys;
 use crate::server::transport::calls::CallState;
 use crate::server::transport::transfers::{DialError, ProviderError, Transfer};
 use antiphon_engines::secret;
+use antiphon_telemetry::with_causes;
 use ari::Ari;
 use asterisk_call::AsteriskCall;
 pub(super) use call::dial;
@@ -63,6 +65,14 @@ enum Provider {
     Asterisk(Arc<Ari>),
 }
 
+/// What a call in of an account has.
+pub(super) struct AccountCall {
+    /// Transfers it for clients.
+    pub(super) transfer: Arc<dyn Transfer>,
+    /// The tools of its model, and what follows the reply for them; `None`: there are none.
+    pub(super) tools: Option<(Arc<CallTools>, ReplyTracker)>,
+}
+
 /// See the module.
 pub(in crate::server) struct Accounts {
     /// In the order of their names, at least one.
@@ -74,7 +84,7 @@ pub(in crate::server) struct Accounts {
     on_voicemail: OnVoicemail,
     voicemail_message: String,
     transfer_to: TransferTargets,
-    /// The tools of the model in calls out.
+    /// The tools of the model in their calls.
     tools: ToolSettings,
     expected: Arc<ExpectedCalls>,
 }
@@ -100,8 +110,7 @@ impl Accounts {
             ));
         }
         let accounts = settings.accounts.iter().map(|(name, account)| {
-            Account::open(name, account, &settings.twilio_auth_token_env, keys)
-                .map_err(|reason| io::Error::other(format!("telephony.accounts.{name}: {reason}")))
+            Account::open(name, account, &settings.twilio_auth_token_env, keys).map_err(io::Error::other)
         });
         Ok(Some(Self {
             accounts: accounts.collect::<Result<_, _>>()?,
@@ -161,13 +170,16 @@ impl Accounts {
         true
     }
 
-    /// What transfers the call of a stream that Twilio has signed; `None`: its account is not known here.
-    pub(super) fn transfer_of(&self, stream: &Parameters) -> Option<Arc<dyn Transfer>> {
+    /// What the call of a stream that Twilio has signed has; `None`: its account is not known here.
+    pub(super) fn call_in(&self, stream: &Parameters) -> Option<AccountCall> {
         let account_sid = stream.get(super::twilio::ACCOUNT_PARAMETER)?;
         let call_sid = stream.get(super::twilio::CALL_PARAMETER).filter(|sid| is_sid(sid))?.to_owned();
         let (_, rest) = self.at_twilio().find(|(_, rest)| rest.account_sid() == account_sid)?;
-        let call = TwilioRedirect::new(rest.clone(), call_sid, None);
-        Some(Arc::new(AccountTransfer::new(Arc::new(call), self.transfer_to.clone())))
+        let call = Arc::new(TwilioRedirect::new(rest.clone(), call_sid, None));
+        let transfer = AccountTransfer::new(call, self.transfer_to.clone());
+        let by_model = Arc::new(transfer.to(self.tools.targets()));
+        let tools = self.tools.open(Some(by_model), None);
+        Some(AccountCall { transfer: Arc::new(transfer), tools })
     }
 
     /// The accounts at Twilio.
@@ -190,20 +202,15 @@ impl Accounts {
 
 impl Account {
     fn open(name: &str, account: &TelephonyAccount, shared_token_env: &str, keys: &Keys) -> Result<Self, String> {
-        let variable = account.secret_env(shared_token_env);
-        let secret = secret::read(variable).map_err(|error| error.to_string())?.ok_or_else(|| {
-            let what = account.kind.secret();
-            format!("it has no {what}: set the environment variable {variable:?}, or, with _FILE, its file")
-        })?;
-        if !account.key.is_empty() && !keys.described().any(|(_, known, _)| known == account.key) {
-            return Err(format!("'key' {:?} is no API key of this hub", account.key));
-        }
-        let no_tls = |error: io::Error| error.to_string();
+        let secret = secret_of(name, account, shared_token_env)?;
+        check_key(name, account, keys)?;
+        let no_tls = |error: io::Error| format!("telephony.accounts.{name}: {error}");
         let provider = match account.kind {
             AccountKind::Twilio => {
                 let api_url = if account.api_url.is_empty() { TWILIO_API } else { &account.api_url };
                 let rest = TwilioRest::new(api_url, &account.account_sid, &secret).map_err(no_tls)?;
-                Provider::Twilio { rest: Arc::new(rest), shares_token: variable == shared_token_env }
+                let shares_token = account.secret_env(shared_token_env) == shared_token_env;
+                Provider::Twilio { rest: Arc::new(rest), shares_token }
             }
             AccountKind::Asterisk => Provider::Asterisk(Arc::new(Ari::new(account, &secret).map_err(no_tls)?)),
         };
@@ -249,6 +256,52 @@ impl Account {
             Provider::Asterisk(ari) => Arc::new(AsteriskCall::new(ari.clone(), expected, to, from)),
         }
     }
+}
+
+/// The secrets and keys for want of which [`Accounts::open`] would refuse these settings. Blocks for the time of small
+/// files.
+pub(super) fn problems(settings: &TelephonyConfig, keys: &Keys) -> Vec<String> {
+    let shared = settings.twilio_auth_token_env.as_str();
+    // That is one problem of the settings, not one of each account.
+    let is_unreadable = secret::read(shared).is_err();
+    let mut problems = Vec::new();
+    for (name, account) in &settings.accounts {
+        if !is_unreadable || account.secret_env(shared) != shared {
+            problems.extend(secret_of(name, account, shared).err());
+        }
+        problems.extend(check_key(name, account, keys).err());
+    }
+    problems
+}
+
+/// The auth token or password of an account.
+///
+/// # Errors
+/// It is missing, or cannot be read.
+fn secret_of(name: &str, account: &TelephonyAccount, shared_token_env: &str) -> Result<String, String> {
+    let variable = account.secret_env(shared_token_env);
+    let secret = secret::read(variable);
+    let secret = secret.map_err(|error| format!("telephony.accounts.{name}: {}", with_causes(&error)))?;
+    secret.ok_or_else(|| {
+        let what = account.kind.secret();
+        let what_to_do = match (variable, account.kind) {
+            ("", AccountKind::Twilio) => "name its variable in auth_token_env".to_owned(),
+            ("", AccountKind::Asterisk) => "name its variable in password_env".to_owned(),
+            _ => format!("set the environment variable {variable:?}, or, with _FILE, its file"),
+        };
+        format!("telephony.accounts.{name} has no {what}: {what_to_do}")
+    })
+}
+
+/// Checks that the key that may call by an account is one of the hub's.
+///
+/// # Errors
+/// It is none.
+fn check_key(name: &str, account: &TelephonyAccount, keys: &Keys) -> Result<(), String> {
+    if account.key.is_empty() || keys.id_by_name(&account.key).is_some() {
+        return Ok(());
+    }
+    Err(format!("telephony.accounts.{name}.key: {:?} is no API key of this hub", account.key))
 }
 
 /// Twilio's status of a call; `None`: it says nothing new.

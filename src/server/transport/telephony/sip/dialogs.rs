@@ -255,6 +255,7 @@ impl Dialogs {
         }
         self.endpoint.shut_down(Instant::now().into_std());
         self.drain(&arrived, &stop);
+        self.streams.finish().await;
     }
 
     /// Both ends of a new call's dialog.

@@ -36,6 +36,7 @@ use crate::server::transport::telephony::tools::ToolSettings;
 use antiphon_engines::secret;
 use antiphon_sip::sdp::Codec;
 use antiphon_sip::{Config, Credentials, Endpoint, Registration, Trunk, TrunkId};
+use antiphon_telemetry::with_causes;
 use arc_swap::ArcSwap;
 pub(in crate::server::transport::telephony) use calls_out::dial;
 pub(in crate::server) use dial::Dialer;
@@ -56,6 +57,9 @@ use tokio_util::sync::CancellationToken;
 
 /// Calls to be made that wait for the dialogs' task; further ones are refused.
 const MAX_DIALS: usize = 64;
+/// Why nothing is listened to by TLS.
+const NO_CERTIFICATE: &str = "sip.tls_listen needs a certificate: set sip.tls_cert and sip.tls_key, or server.tls_cert \
+                              and server.tls_key, or start with --tls-self-signed";
 
 /// The sockets and the trunks.
 pub(in crate::server) struct Sip {
@@ -107,9 +111,8 @@ impl Sip {
         let mut trunks = Vec::new();
         let mut settings = Vec::new();
         for (name, trunk) in &config.trunks {
-            trunks.push(trunk_of(name, trunk)?);
-            settings::owner(keys, &trunk.key)
-                .map_err(|reason| io::Error::other(format!("sip.trunks.{name}.key: {reason}")))?;
+            trunks.push(trunk_of(name, trunk).map_err(io::Error::other)?);
+            check_key(name, trunk, keys).map_err(io::Error::other)?;
             settings.push(TrunkSettings {
                 key: trunk.key.clone(),
                 route: trunk.route.clone(),
@@ -184,10 +187,25 @@ impl Sip {
     }
 }
 
+/// The passwords, keys and certificates for want of which [`Sip::bind`] would refuse these settings. `has_certificate`:
+/// the hub's pages have one. Blocks for the time of small files.
+pub(in crate::server) fn problems(config: &SipConfig, keys: &Keys, has_certificate: bool) -> Vec<String> {
+    let mut problems = Vec::new();
+    if config.listen.is_empty() {
+        return problems;
+    }
+    for (name, trunk) in &config.trunks {
+        problems.extend(trunk_of(name, trunk).err());
+        problems.extend(check_key(name, trunk, keys).err());
+    }
+    if !config.tls_listen.is_empty() && config.tls_cert.is_empty() && !has_certificate {
+        problems.push(NO_CERTIFICATE.to_owned());
+    }
+    problems
+}
+
 async fn tls_streams(config: &SipConfig, address: &str, certificate: Certificate) -> io::Result<TlsStreams> {
-    let certificate = certificate.ok_or_else(|| {
-        io::Error::other("sip.tls_listen needs a certificate: set sip.tls_cert and sip.tls_key, or server.tls_cert")
-    })?;
+    let certificate = certificate.ok_or_else(|| io::Error::other(NO_CERTIFICATE))?;
     let connector = TlsConnector::from(sip_client(config).map_err(io::Error::other)?);
     let listener = TcpListener::bind(address).await.map_err(|error| {
         let message = format!("SIP cannot listen on {address} (sip.tls_listen): {error}");
@@ -196,18 +214,22 @@ async fn tls_streams(config: &SipConfig, address: &str, certificate: Certificate
     Ok(TlsStreams { listener, certificate, connector })
 }
 
-fn trunk_of(name: &str, trunk: &SipTrunk) -> io::Result<Trunk> {
-    let password = secret::read(&trunk.password_env).map_err(io::Error::other)?;
+/// The trunk with its password.
+///
+/// # Errors
+/// The password is missing, or cannot be read.
+fn trunk_of(name: &str, trunk: &SipTrunk) -> Result<Trunk, String> {
+    let password = secret::read(&trunk.password_env);
+    let password = password.map_err(|error| format!("sip.trunks.{name}: {}", with_causes(&error)))?;
     let credentials = match (trunk.username.is_empty(), password) {
         (true, _) => None,
         (false, Some(password)) => Some(Credentials { username: trunk.username.clone(), password }),
         (false, None) => {
-            let message = format!(
+            return Err(format!(
                 "sip.trunks.{name} has a username and no password: set the environment variable {:?}, or, with _FILE, \
                  its file",
                 trunk.password_env
-            );
-            return Err(io::Error::other(message));
+            ));
         }
     };
     let registration = trunk.registrar().map(|(host, port)| {
@@ -215,6 +237,15 @@ fn trunk_of(name: &str, trunk: &SipTrunk) -> io::Result<Trunk> {
         Registration { host, port, transport: transport_of(trunk), user }
     });
     Ok(Trunk { allowed: trunk.networks(), credentials, registration })
+}
+
+/// Checks that the key of the trunk's calls is one of the hub's.
+///
+/// # Errors
+/// It is none.
+fn check_key(name: &str, trunk: &SipTrunk, keys: &Keys) -> Result<(), String> {
+    let none = |_| format!("sip.trunks.{name}.key: {:?} is no API key of this hub", trunk.key);
+    settings::owner(keys, &trunk.key).map(drop).map_err(none)
 }
 
 /// The address under which peers reach the hub.

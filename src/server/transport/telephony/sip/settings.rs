@@ -66,6 +66,5 @@ pub(super) fn owner(keys: &Keys, name: &str) -> Result<Option<KeyId>, &'static s
     if name.is_empty() {
         return Ok(None);
     }
-    let id = keys.described().find(|(_, known, _)| known == name).map(|(id, ..)| id);
-    id.map(Some).ok_or("the key of the trunk is no API key of this hub")
+    keys.id_by_name(name).map(Some).ok_or("the key of the trunk is no API key of this hub")
 }

@@ -39,6 +39,8 @@ const MAX_RECEIVED: usize = 64;
 const MAX_UNSENT: usize = 32;
 /// A peer that takes nothing for this time is gone.
 const STUCK: Duration = Duration::from_secs(10);
+/// The time in which connections send what waits when the hub stops.
+const FINISHES_WITHIN: Duration = Duration::from_secs(1);
 
 /// What comes of the connections.
 pub(super) enum StreamMessage {
@@ -185,6 +187,14 @@ impl Streams {
         }
     }
 
+    /// Ends all connections once they have sent what waits: within a second.
+    pub(super) async fn finish(mut self) {
+        // A connection without a sender ends after its last message.
+        self.senders.clear();
+        let ended = async { while self.connections.join_next().await.is_some() {} };
+        let _ = timeout(FINISHES_WITHIN, ended).await;
+    }
+
     fn connect(&mut self, peer: Peer) {
         let Some(host) = self.hosts.get(&peer).cloned() else { return };
         let connector = self.tls.as_ref().map(|tls| tls.connector.clone());
@@ -321,5 +331,20 @@ mod tests {
         drop(listener);
         streams.send(peer, Bytes::from("hello"));
         assert!(matches!(streams.next().await, StreamMessage::Closed(from) if from == peer), "nothing listens");
+    }
+
+    #[tokio::test]
+    async fn what_waits_is_sent_before_the_end() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let (mut streams, peer) = streams(listener.local_addr().unwrap()).await;
+        streams.send(peer, Bytes::from("goodbye"));
+        let received = async {
+            let (mut connection, _) = listener.accept().await.unwrap();
+            let mut text = String::new();
+            connection.read_to_string(&mut text).await.unwrap();
+            text
+        };
+        let ((), text) = tokio::join!(streams.finish(), received);
+        assert_eq!(text, "goodbye");
     }
 }
