@@ -42,7 +42,8 @@ fn clips() -> Vec<Vec<i16>> {
     clips
 }
 
-fn noise(seed: u32) -> impl FnMut() -> f32 {
+/// Uniform in [-1, 1].
+pub fn noise(seed: u32) -> impl FnMut() -> f32 {
     let mut state = seed;
     move || {
         state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
@@ -190,7 +191,15 @@ fn the_reply_played_back_stops_nothing_through_opus_twice_or_a_room() {
 
 #[test]
 fn the_reply_that_a_telephone_line_returns_stops_nothing() {
-    check_some_silenced(&clips(), &[20, 60, 120], through_a_line, 0.02, 5);
+    check_some_silenced(&clips(), &[20, 60, 120], through_a_line, 0.005, 2);
+}
+
+/// A phone that begins to send after it has begun to play.
+#[test]
+fn the_reply_played_back_before_its_time_is_not_speech() {
+    let reply = &clips()[0];
+    let mic = echo_of(reply, 20, -12.0);
+    assert_eq!(count(&voiced(reply, &mic[16 * 270..])), 0);
 }
 
 /// Each clip also serves as a user who talks over another clip's echo.

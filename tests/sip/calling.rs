@@ -252,8 +252,8 @@ async fn sound_beside_the_conversation_that_is_asked_for_while_it_rings_is_heard
     client.until("response.created").await;
     tokio::time::sleep(std::time::Duration::from_secs(5)).await;
     let mut phone = callee.answer_call(&invite, Codec::Pcmu).await;
-    // "You said: hello" is 750 ms of sound.
-    phone.until("it is heard", |phone| phone.heard_ms() >= 730).await;
+    // "You said: hello" is 700 ms of sound.
+    phone.until("it is heard", |phone| phone.heard_ms() >= 680).await;
     let events = client.until("response.done").await;
     assert_eq!(events.last().expect("an event")["response"]["status"], "completed");
     hub.stop().await;

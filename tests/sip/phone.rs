@@ -414,10 +414,12 @@ impl Phone {
         }
     }
 
-    /// Returns what it hears by this path, in taps at 8 kHz, for calls by G.711.
+    /// Returns what it hears by this path, in taps at 8 kHz, over a line's noise of -64 dBFS, for calls by G.711.
     pub async fn echo(&mut self, path: &[f32], ms: usize) {
         let n = self.encoder.rate() / 50;
         let ticks = self.options.codec.clock_hz() / 50;
+        let mut random = crate::echo::noise(1);
+        let mut noise = || (random() * 36.0) as i16;
         let mut next = None;
         for _ in 0..ms / 20 {
             self.wait().await;
@@ -428,6 +430,7 @@ impl Phone {
             } else {
                 vec![0; n]
             };
+            let samples: Vec<i16> = samples.iter().map(|sample| sample + noise()).collect();
             let payload = self.encoder.encode(&samples);
             self.packet(self.agreed.as_ref().expect("a call").payload_type, payload, ticks).await;
         }

@@ -39,7 +39,7 @@ use antiphon_engine_api::HopReport;
 use antiphon_engine_api::stt::{SttError, Transcript};
 use antiphon_protocol::frame::MicrophoneFrame;
 use antiphon_protocol::{ClientEvent, Incoming, PlayedReport, SessionUpdate, WireError};
-use antiphon_types::{BrownoutLevel, ItemId, Meter, Pcm, ResponseId, Samples, Timestamp};
+use antiphon_types::{BrownoutLevel, ItemId, Meter, Pcm, ResponseId, Timestamp};
 use futures_util::FutureExt;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
@@ -682,10 +682,11 @@ impl Actor {
     fn speech(&mut self, response: &ResponseId, pcm: &Pcm) {
         let Some((item, index)) = self.dialog.speaking_item(response) else { return };
         let position = self.hearing.position();
-        let at = self.client.sounds_at(&item, &self.dialog, position, self.now());
+        let now = self.now();
+        let at = self.client.sounds_at(&item, &self.dialog, position, now);
+        let is_heard = self.hearing.may_hear_reply(now);
         let Some(voice) = self.speaking.voice(response) else { return };
-        // The echo guard listens for the reply only where there is a microphone.
-        let reference = (position > Samples::ZERO).then(|| voice.reference(pcm));
+        let reference = is_heard.then(|| voice.reference(pcm));
         let made = voice.push(pcm);
         if let Some(reference) = reference {
             self.hearing.reply_sounds(at, &reference);

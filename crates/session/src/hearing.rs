@@ -40,6 +40,8 @@ const STALL_MARGIN: Duration = Duration::from_millis(500);
 const OVERLAP_STEP: Samples = Samples(2_560);
 /// Received audio that is reported at once: 100 ms at 16 kHz.
 const REPORTED: Samples = Samples(1_600);
+/// How long a reply is kept for a microphone that has sent nothing yet; what is kept takes up to 700 KiB.
+const MICROPHONE_WITHIN: Duration = Duration::from_secs(10);
 
 /// See the module.
 pub(super) struct Hearing {
@@ -57,6 +59,8 @@ pub(super) struct Hearing {
     overlap_judged_to: Samples,
     speaker: Option<SpeakerState>,
     last_audio: Timestamp,
+    /// When the first reply began that no audio of a microphone had come before.
+    first_reply: Option<Timestamp>,
 }
 
 impl Hearing {
@@ -81,6 +85,7 @@ impl Hearing {
             overlap_judged_to: Samples::ZERO,
             speaker,
             last_audio,
+            first_reply: None,
         }
     }
 
@@ -300,6 +305,19 @@ impl Hearing {
     pub(super) fn restart_buffer(&mut self) -> Option<Event> {
         let edge = self.ingress.restart_buffer();
         (edge == Some(Edge::Retracted)).then_some(Event::VoiceRetracted)
+    }
+
+    /// Whether a microphone may hear the reply: there is one, or it may begin soon, as in a call that begins with a greeting.
+    /// Otherwise forgets what sounded.
+    pub(super) fn may_hear_reply(&mut self, now: Timestamp) -> bool {
+        if self.position() > Samples::ZERO {
+            return true;
+        }
+        let is_early = now.since(*self.first_reply.get_or_insert(now)) < MICROPHONE_WITHIN;
+        if !is_early {
+            self.ingress.forget_reply();
+        }
+        is_early
     }
 
     /// Reply audio at 16 kHz that will sound from `at` in turn time on.

@@ -483,6 +483,11 @@ impl Ingress {
         self.microphone.played(at, reply);
     }
 
+    /// No microphone hears what sounded.
+    pub(super) fn forget_reply(&mut self) {
+        self.microphone.forget_reply();
+    }
+
     /// The reply stops sounding now.
     pub(super) fn reply_stopped(&mut self) {
         self.microphone.reply_stopped(self.position());

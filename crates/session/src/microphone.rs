@@ -138,6 +138,11 @@ impl Microphone {
         self.guard.played(at, &reply.samples);
     }
 
+    /// What sounded is not heard.
+    pub(super) fn forget_reply(&mut self) {
+        self.guard.forget();
+    }
+
     /// The reply stops sounding at `at`.
     pub(super) fn reply_stopped(&mut self, at: Samples) {
         self.guard.stopped(at);

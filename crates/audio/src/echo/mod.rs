@@ -5,7 +5,7 @@
 //! the browser for echo cancellation; this guard serves clients without it. The delay is unknown (network, playback
 //! buffer, room), and the first window of echo must already be recognised.
 //!
-//! 1. While a loud window is unexplained, `search` correlates the last 64 ms of the microphone with 1.25 s of response
+//! 1. While a loud window is unexplained, `search` correlates the last 64 ms of the microphone with 1.48 s of response
 //!    audio and finds the lag.
 //! 2. `canceller` fits 4 ms of echo path at that lag by least squares and subtracts it. Windows that contain other
 //!    sound have less weight.
@@ -29,8 +29,9 @@ use search::{LagCandidate, LagSearch};
 pub const WINDOW: usize = 256;
 /// The largest lag searched, 1.2 s: the delay of the playback buffer, the network and the room.
 pub const MAX_LAG: usize = 19_200;
-/// The largest lead searched, 50 ms, for playback that is ahead of its estimate.
-pub const MAX_LEAD: usize = 800;
+/// The largest lead searched, 280 ms: turn time begins with the first audio of a microphone, and a phone may begin to send later
+/// than to play.
+pub const MAX_LEAD: usize = 4_480;
 /// Time without response audio in reach after which all memory is freed: 5 s.
 const FREE_AFTER: u64 = 80_000;
 /// A window below this mean square (-60 dBFS) contains no speech; it is neither searched nor used for the fit.
@@ -67,6 +68,15 @@ const MAX_SEARCHES_IN_VAIN: f32 = 4.0;
 /// Five seconds of searches at the full rate.
 const VAIN: u32 = 60;
 
+/// Time from the first response's beginning, 0.7 s, in which a sound that may be its echo is taken for it while no lag is known. A
+/// fricative in the band of a telephone has too little of what a search compares: without this each response was cut before its
+/// first vowel.
+const FIRST: u64 = 11_200;
+/// Energy relative to the response up to which a sound may be its echo: a hybrid returns at least 6 dB less (ITU-T G.168).
+const STRONGEST_ECHO: f32 = 0.25;
+/// How long ago a response may have sounded whose echo that is, 0.3 s.
+const RECENT: usize = 4_800;
+
 /// How much of a window was the hub's own response.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct EchoVerdict {
@@ -87,6 +97,8 @@ pub struct EchoGuard {
     /// Searches in a row without a confirmed lag, kept for the same reason. A voice resembles another one now and then; only
     /// a lag that is found again is an echo.
     n_vain: u32,
+    /// When [`FIRST`] is over; `None`: there was no response.
+    first_until: Option<u64>,
     state: Option<Box<EchoState>>,
 }
 
@@ -171,11 +183,17 @@ impl EchoGuard {
     /// Adds response audio at 16 kHz and the turn time at which it is estimated to sound, with an error of at most the
     /// searched lag. At most 30 s may be added ahead of time; audio beyond that is dropped and its echo is not removed.
     pub fn played(&mut self, at: Samples, pcm16k: &[i16]) {
+        self.first_until.get_or_insert(at.0 + FIRST);
         let state = self.state.get_or_insert_with(|| Box::new(EchoState::new(self.position)));
         if !state.reference.in_reach(self.position) {
             state.searches = MAX_SEARCHES;
         }
         state.reference.write(at.0, pcm16k);
+    }
+
+    /// Frees what was added: no microphone hears it.
+    pub fn forget(&mut self) {
+        self.state = None;
     }
 
     /// Playback was stopped for good at `at`: audio scheduled after it will not sound.
@@ -208,6 +226,9 @@ impl EchoGuard {
         state.recent.push(window);
         state.reference.forget_before(start);
         let explained = state.cancel(&mut self.lag, &mut self.n_vain, &unit(window), start, out);
+        if self.lag.is_none() && self.first_until.is_some_and(|until| start < until) {
+            state.turn_down_what_may_be_echo(&unit(window), start, out);
+        }
         EchoVerdict { explained, in_reach: true, lag: self.lag }
     }
 
@@ -315,6 +336,16 @@ impl EchoState {
         let better = believed && fit > explained;
         self.n_confirmed = if better { 0 } else { self.n_confirmed };
         better.then_some(found)
+    }
+
+    /// Leaves nothing of the window where it is no louder than an echo of the response around it may be.
+    fn turn_down_what_may_be_echo(&self, window: &[f32], start: u64, out: &mut [i16]) {
+        let mut near = [0.0; RECENT + MAX_LEAD];
+        self.reference.read(start as i64 - RECENT as i64, &mut near);
+        let loudest = near.chunks(WINDOW).map(mean_square).fold(0.0, f32::max);
+        if mean_square(window) < STRONGEST_ECHO * loudest {
+            out.fill(0);
+        }
     }
 
     /// Attenuates the residual by the part that is leaked echo, and writes it.
