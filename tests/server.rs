@@ -5,6 +5,7 @@ use antiphon::config::Config;
 use antiphon_engine_api::fakes::llm::FakeLlm;
 use antiphon_engine_api::fakes::stt::FakeStt;
 use antiphon_engine_api::fakes::tts::FakeTts;
+use reqwest::Method;
 use serde_json::{Value, json};
 use std::time::Duration;
 use tokio_tungstenite::tungstenite::Message;
@@ -32,6 +33,48 @@ async fn a_full_server_says_so_before_the_upgrade() {
     hub.until("antiphon_sessions_active ", 0.0).await;
     hub.connect("").await;
     assert_eq!(hub.metric("antiphon_sessions_rejected_total "), 1.0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_request_that_cannot_be_read_is_refused_in_the_form_of_all_errors() {
+    let hub = hub("", "x").await;
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let http = reqwest::Client::new();
+    let ask = async |method: &Method, path: &str, body: Option<&str>| {
+        let mut request = http.request(method.clone(), format!("http://{}{path}", hub.address));
+        if let Some(body) = body {
+            request = request.header("content-type", "application/json").body(body.to_owned());
+        }
+        request.send().await.expect("an answer")
+    };
+    for (method, path, body, status) in [
+        (Method::GET, "/v1/audio/speech/jobs?limit=abc", None, 400),
+        (Method::GET, "/v1/audio/speech/jobs/%FF", None, 400),
+        (Method::GET, "/api/turns?limit=abc", None, 400),
+        (Method::POST, "/v1/realtime/calls/%FF/hangup", None, 400),
+        (Method::GET, "/v1/realtime", None, 400),
+        (Method::GET, "/v1/realtime?model=a&model=b", None, 400),
+        (Method::POST, "/v1/realtime?model=a&model=b", None, 400),
+        (Method::POST, "/api/llm/servers", None, 415),
+        (Method::POST, "/api/llm/servers", Some("{"), 400),
+        (Method::POST, "/api/llm/servers", Some(r#"{"port": 99999, "model": "x"}"#), 422),
+    ] {
+        let refused = ask(&method, path, body).await;
+        assert_eq!(refused.status().as_u16(), status, "{method} {path}");
+        assert_eq!(refused.headers()["content-type"], "application/json", "{method} {path}");
+        let refused: Value = refused.json().await.expect("JSON");
+        let error = &refused["error"];
+        assert_eq!(
+            (&error["type"], &error["code"]),
+            (&json!("invalid_request_error"), &json!("invalid_request")),
+            "{method} {path}: {refused}"
+        );
+        assert!(error["message"].as_str().is_some_and(|message| !message.is_empty()), "{method} {path}: {refused}");
+    }
+    let version = ask(&Method::GET, "/v1/realtime", None).await;
+    assert_eq!(version.headers()["sec-websocket-version"], "13");
+    let telephony = ask(&Method::GET, "/v1/telephony/twilio", None).await;
+    assert!(telephony.headers()["content-type"].to_str().is_ok_and(|value| value.starts_with("text/plain")));
 }
 
 #[tokio::test(start_paused = true)]
