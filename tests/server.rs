@@ -78,6 +78,31 @@ async fn a_request_that_cannot_be_read_is_refused_in_the_form_of_all_errors() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_model_in_the_query_is_a_name_that_an_update_may_have() {
+    let hub = hub("", "x").await;
+    let model_of = async |query: &str| {
+        let mut socket = hub.open(query).await.expect("the upgrade is accepted");
+        socket.next().await["session"]["model"].clone()
+    };
+    let longest = "m".repeat(128);
+    assert_eq!(model_of("?model=").await, model_of("").await, "an empty name is none");
+    assert_eq!(model_of(&format!("?model={longest}")).await, json!(longest));
+    let too_long = format!("?model={longest}m");
+    assert_eq!(hub.open(&too_long).await.err(), Some(400));
+    let rtvi = crate::hub::connect(format!("ws://{}/v1/rtvi{too_long}", hub.address)).await;
+    assert!(rtvi.is_err_and(|error| error.to_string().contains("400")));
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    for (query, param) in [(too_long.as_str(), "model"), ("?audio=mp3", "audio")] {
+        let url = format!("http://{}/v1/realtime/calls{query}", hub.address);
+        let refused = reqwest::Client::new().post(url).send().await.expect("an answer");
+        assert_eq!(refused.status().as_u16(), 400, "{query}");
+        let refused: Value = refused.json().await.expect("JSON");
+        let error = &refused["error"];
+        assert_eq!((&error["code"], &error["param"]), (&json!("invalid_value"), &json!(param)), "{refused}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn foreign_pages_cannot_connect() {
     let hub = hub("", "x").await;
     let mut request = format!("ws://{}/v1/realtime", hub.address).into_client_request().expect("a request");

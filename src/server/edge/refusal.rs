@@ -17,6 +17,12 @@ pub(in crate::server) fn refused<'a>(
     (status, axum::Json(json!({"error": error}))).into_response()
 }
 
+/// The response to a query parameter with a wrong value.
+pub(in crate::server) fn invalid_parameter(param: &str, message: &str) -> Response {
+    let error = error_object(StatusCode::BAD_REQUEST, Some("invalid_value"), Some(param), message);
+    (StatusCode::BAD_REQUEST, axum::Json(json!({"error": error}))).into_response()
+}
+
 /// The `error` object in the OpenAI format. Its type follows from the status, as OpenAI's SDKs expect; `param` is the
 /// field or query parameter that is wrong.
 pub(in crate::server) fn error_object(
