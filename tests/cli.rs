@@ -2,12 +2,14 @@
 
 use crate::hub::tiny_whisper_env;
 use antiphon_test_server::{Answer, TestServer, unused_address};
+use std::ffi::OsStr;
 use std::io::Write;
 use std::net::TcpListener;
+use std::os::unix::ffi::OsStrExt;
 use std::process::{Command, Output, Stdio};
 
 /// Runs the binary with `env` and PATH only, without the rest of this process's environment.
-fn antiphon(args: &[&str], env: &[(&str, &str)], stdin: &[u8]) -> Output {
+fn antiphon(args: &[impl AsRef<OsStr>], env: &[(&str, &str)], stdin: &[u8]) -> Output {
     let mut child = Command::new(env!("CARGO_BIN_EXE_antiphon"))
         .args(args)
         .env_clear()
@@ -325,6 +327,27 @@ fn whisper_writes_down_what_is_said() {
     let output = antiphon(&["transcribe", file.to_str().expect("a plain path")], &env, b"");
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     assert_eq!(String::from_utf8_lossy(&output.stdout).trim(), "red green blue");
+}
+
+#[test]
+fn the_name_of_a_file_that_is_not_unicode_is_printed_in_json() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let printed = |args: &[&str], name: &[u8], env: &[(&str, &str)]| {
+        let file = folder.path().join(OsStr::from_bytes(name));
+        let args: Vec<&OsStr> = args.iter().map(OsStr::new).chain([file.as_os_str()]).collect();
+        let output = antiphon(&args, env, b"");
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{args:?}: {said}");
+        let report: serde_json::Value = serde_json::from_slice(&output.stdout).expect("one JSON object");
+        assert_eq!(report["file"], file.display().to_string(), "{args:?}");
+    };
+    printed(&["say", "Red green blue.", "--json", "-o"], b"said-\xff.wav", &[]);
+    let recognizer = tiny_whisper_env();
+    let env: Vec<_> = recognizer.iter().map(|(name, value)| (*name, value.as_str())).collect();
+    printed(&["transcribe", "--json"], b"said-\xff.wav", &env);
+    let recording = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/recordings/barge_in.jsonl");
+    std::fs::copy(recording, folder.path().join(OsStr::from_bytes(b"\xff.jsonl"))).expect("copied");
+    printed(&["replay", "--json", "--quiet"], b"\xff.jsonl", &[]);
 }
 
 /// In this program, that is: each package's build script passes a link argument on (`crates/engines/build.rs`).

@@ -165,9 +165,17 @@ async fn a_cough_holds_and_speech_stops_the_reply() {
 async fn a_foreign_format_is_refused_in_frames() {
     let hub = hub("", "x").await;
     let mut socket = hub.connect("?audio=pcm16").await;
-    let audio = json!({"output": {"format": {"type": "audio/pcmu"}}});
-    socket.send(json!({"type": "session.update", "session": {"type": "realtime", "audio": audio}})).await;
-    assert_eq!(socket.next().await["error"]["code"], "invalid_value");
+    let update = |audio: Value| json!({"type": "session.update", "session": {"type": "realtime", "audio": audio}});
+    let format = json!({"format": {"type": "audio/pcmu"}});
+    for (event, param) in [
+        (update(json!({"output": format})), "session.audio.output.format"),
+        (update(json!({"input": format})), "session.audio.input.format"),
+        (json!({"type": "response.create", "response": {"audio": {"output": format}}}), "response.audio.output.format"),
+    ] {
+        socket.send(event).await;
+        let error = socket.next().await["error"].take();
+        assert_eq!((&error["code"], &error["param"]), (&json!("invalid_value"), &json!(param)), "{error}");
+    }
     assert_eq!(hub.open("?audio=mp3").await.err(), Some(400));
 }
 

@@ -697,6 +697,15 @@ async fn a_short_lived_key_of_one_hub_opens_sessions_at_all() {
             None => assert_eq!(event["error"]["code"], "invalid_api_key", "{event}"),
         }
     }
+    // In the record each quote takes four bytes.
+    let large = json!({"session": {"type": "realtime", "instructions": "\"".repeat(200_000)}});
+    let refused = reqwest::Client::new()
+        .post(format!("http://{}/v1/realtime/client_secrets", one.hub.address))
+        .body(large.to_string());
+    let refused = refused.send().await.expect("an answer");
+    assert_eq!(refused.status(), 413);
+    let refused: Value = refused.json().await.expect("JSON");
+    assert_eq!(refused["error"]["code"], "settings_too_large");
     one.stop().await;
     two.stop().await;
 }

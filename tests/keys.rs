@@ -170,8 +170,24 @@ async fn bad_wishes_for_a_key_are_refused_with_their_parameter() {
     check(r#"{"session":{"type":"realtime","voice":"x"}}"#, 400, json!("session.voice")).await;
     check(r#"{"expires_after":{"seconds":1}}"#, 400, json!("expires_after.seconds")).await;
     check("nonsense", 400, Value::Null).await;
-    let huge = json!({"session": {"type": "realtime", "instructions": "x".repeat(200_000)}});
-    assert_eq!(http(&hub, Method::POST, path, Some(&auth), &huge.to_string()).await.0, 413);
+    let huge = json!({"session": {"type": "realtime", "instructions": "x".repeat(1_200_000)}});
+    let (status, _, body) = http(&hub, Method::POST, path, Some(&auth), &huge.to_string()).await;
+    let error = &body["error"];
+    assert_eq!(
+        (status, &error["type"], &error["code"]),
+        (413, &json!("invalid_request_error"), &json!("invalid_body"))
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_key_has_settings_as_large_as_those_of_an_update() {
+    let hub = guarded().await;
+    let long = || "x".repeat(250_000);
+    let tool = json!({"type": "function", "name": "f", "parameters": {"type": "object", "description": long()}});
+    let made = secret(&hub, json!({"session": {"type": "realtime", "instructions": long(), "tools": [tool]}})).await;
+    assert_eq!(made["session"]["instructions"], long());
+    let key = made["value"].as_str().expect("a key");
+    assert_eq!(bearer(&hub, key).await.next().await["session"]["instructions"], long());
 }
 
 #[tokio::test(start_paused = true)]

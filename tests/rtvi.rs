@@ -335,7 +335,7 @@ async fn what_is_no_rtvi_is_refused_and_others_do_not_notice() {
         );
     }
     client.send("disconnect-bot", json!({})).await;
-    assert_eq!(client.closed().await.0, 1000);
+    assert_eq!(client.closed().await, (1000, Value::Null), "the client asked for the end: it is no error");
     canary.send("send-text", json!({"content": "Hello."})).await;
     canary.until("bot-stopped-speaking").await;
     hub.until("antiphon_sessions_active ", 1.0).await;

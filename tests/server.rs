@@ -5,6 +5,7 @@ use antiphon::config::Config;
 use antiphon_engine_api::fakes::llm::FakeLlm;
 use antiphon_engine_api::fakes::stt::FakeStt;
 use antiphon_engine_api::fakes::tts::FakeTts;
+use reqwest::Method;
 use serde_json::{Value, json};
 use std::time::Duration;
 use tokio_tungstenite::tungstenite::Message;
@@ -32,6 +33,73 @@ async fn a_full_server_says_so_before_the_upgrade() {
     hub.until("antiphon_sessions_active ", 0.0).await;
     hub.connect("").await;
     assert_eq!(hub.metric("antiphon_sessions_rejected_total "), 1.0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_request_that_cannot_be_read_is_refused_in_the_form_of_all_errors() {
+    let hub = hub("", "x").await;
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let http = reqwest::Client::new();
+    let ask = async |method: &Method, path: &str, body: Option<&str>| {
+        let mut request = http.request(method.clone(), format!("http://{}{path}", hub.address));
+        if let Some(body) = body {
+            request = request.header("content-type", "application/json").body(body.to_owned());
+        }
+        request.send().await.expect("an answer")
+    };
+    for (method, path, body, status) in [
+        (Method::GET, "/v1/audio/speech/jobs?limit=abc", None, 400),
+        (Method::GET, "/v1/audio/speech/jobs/%FF", None, 400),
+        (Method::GET, "/api/turns?limit=abc", None, 400),
+        (Method::POST, "/v1/realtime/calls/%FF/hangup", None, 400),
+        (Method::GET, "/v1/realtime", None, 400),
+        (Method::GET, "/v1/realtime?model=a&model=b", None, 400),
+        (Method::POST, "/v1/realtime?model=a&model=b", None, 400),
+        (Method::POST, "/api/llm/servers", None, 415),
+        (Method::POST, "/api/llm/servers", Some("{"), 400),
+        (Method::POST, "/api/llm/servers", Some(r#"{"port": 99999, "model": "x"}"#), 422),
+    ] {
+        let refused = ask(&method, path, body).await;
+        assert_eq!(refused.status().as_u16(), status, "{method} {path}");
+        assert_eq!(refused.headers()["content-type"], "application/json", "{method} {path}");
+        let refused: Value = refused.json().await.expect("JSON");
+        let error = &refused["error"];
+        assert_eq!(
+            (&error["type"], &error["code"]),
+            (&json!("invalid_request_error"), &json!("invalid_request")),
+            "{method} {path}: {refused}"
+        );
+        assert!(error["message"].as_str().is_some_and(|message| !message.is_empty()), "{method} {path}: {refused}");
+    }
+    let version = ask(&Method::GET, "/v1/realtime", None).await;
+    assert_eq!(version.headers()["sec-websocket-version"], "13");
+    let telephony = ask(&Method::GET, "/v1/telephony/twilio", None).await;
+    assert!(telephony.headers()["content-type"].to_str().is_ok_and(|value| value.starts_with("text/plain")));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_model_in_the_query_is_a_name_that_an_update_may_have() {
+    let hub = hub("", "x").await;
+    let model_of = async |query: &str| {
+        let mut socket = hub.open(query).await.expect("the upgrade is accepted");
+        socket.next().await["session"]["model"].clone()
+    };
+    let longest = "m".repeat(128);
+    assert_eq!(model_of("?model=").await, model_of("").await, "an empty name is none");
+    assert_eq!(model_of(&format!("?model={longest}")).await, json!(longest));
+    let too_long = format!("?model={longest}m");
+    assert_eq!(hub.open(&too_long).await.err(), Some(400));
+    let rtvi = crate::hub::connect(format!("ws://{}/v1/rtvi{too_long}", hub.address)).await;
+    assert!(rtvi.is_err_and(|error| error.to_string().contains("400")));
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    for (query, param) in [(too_long.as_str(), "model"), ("?audio=mp3", "audio")] {
+        let url = format!("http://{}/v1/realtime/calls{query}", hub.address);
+        let refused = reqwest::Client::new().post(url).send().await.expect("an answer");
+        assert_eq!(refused.status().as_u16(), 400, "{query}");
+        let refused: Value = refused.json().await.expect("JSON");
+        let error = &refused["error"];
+        assert_eq!((&error["code"], &error["param"]), (&json!("invalid_value"), &json!(param)), "{refused}");
+    }
 }
 
 #[tokio::test(start_paused = true)]

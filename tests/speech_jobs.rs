@@ -101,6 +101,14 @@ async fn a_job_is_spoken_and_its_file_fetched() {
     assert_eq!((&list["data"][0]["id"], &list["has_more"]), (&json!(id), &json!(false)));
     assert_eq!(ask(&hub, Method::DELETE, &format!("/{id}")).await.status().as_u16(), 200);
     assert_eq!(ask(&hub, Method::GET, &format!("/{id}/audio")).await.status().as_u16(), 404);
+    let behind = ask(&hub, Method::GET, &format!("?after={id}")).await;
+    assert_eq!(behind.status().as_u16(), 400, "a page behind a job that is gone is not the first one");
+    let behind: Value = behind.json().await.expect("JSON");
+    assert_eq!(
+        (&behind["error"]["code"], &behind["error"]["param"]),
+        (&json!("invalid_value"), &json!("after")),
+        "{behind}"
+    );
     hub.stop().await;
 }
 
@@ -188,6 +196,7 @@ async fn who_looks_for_jobs_makes_none() {
     let hub = start(&FakeTts::default().held(9), &folder, |_| {}).await;
     let list: Value = ask(&hub, Method::GET, "").await.json().await.expect("JSON");
     assert_eq!(list, json!({"object": "list", "data": [], "has_more": false}));
+    assert_eq!(ask(&hub, Method::GET, "?after=job_a").await.status().as_u16(), 400);
     for (method, path) in [(Method::GET, "/job_a"), (Method::GET, "/job_a/audio"), (Method::DELETE, "/job_a")] {
         assert_eq!(ask(&hub, method, path).await.status().as_u16(), 404, "{path}");
     }

@@ -79,7 +79,8 @@ async fn it_says_that_it_is_getting_ready_and_then_serves() {
         assert_eq!(early.status(), 503, "{path}");
         assert_eq!(early.headers()["retry-after"], "1", "{path}");
         let error: serde_json::Value = early.json().await.expect("JSON");
-        assert_eq!(error["error"]["code"], "server_starting", "{path}");
+        let error = &error["error"];
+        assert_eq!((&error["code"], &error["type"]), (&"server_starting".into(), &"server_error".into()), "{path}");
     }
     let foreign = http.get(format!("{url}/")).header("host", "rebound.example").send().await.expect("it answers");
     assert_eq!(foreign.status(), 403);

@@ -4,6 +4,7 @@ use super::CliError;
 use antiphon_telemetry::with_causes;
 use serde::Serialize;
 use std::io::{self, Write};
+use std::path::Path;
 
 /// Prints one line of text.
 pub fn line(text: &str) -> Result<(), CliError> {
@@ -13,6 +14,11 @@ pub fn line(text: &str) -> Result<(), CliError> {
 /// Prints one JSON object on one line.
 pub fn json(value: &impl Serialize) -> Result<(), CliError> {
     line(&serde_json::to_string(value).expect("what is printed serializes"))
+}
+
+/// A path as text of JSON: what is not Unicode in it becomes replacement characters.
+pub(super) fn path(path: &Path) -> String {
+    path.display().to_string()
 }
 
 /// Writes raw bytes. A closed pipe is not an error.

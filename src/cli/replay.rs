@@ -85,7 +85,7 @@ fn exact(args: &ReplayArgs) -> Result<(), CliError> {
         let report = one(args, path)?;
         n_different += usize::from(!report.is_same());
         if args.json {
-            print::json(&json!({ "file": path, "same": report.is_same(), "report": report }))?;
+            print::json(&json!({ "file": print::path(path), "same": report.is_same(), "report": report }))?;
         } else {
             print::line(&summary(path, &report))?;
         }

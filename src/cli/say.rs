@@ -88,7 +88,8 @@ pub(super) async fn run(args: SayArgs) -> Result<(), CliError> {
     let ms = pcm.duration().as_millis();
     if args.json {
         return print::json(&json!({
-            "file": args.output, "voice": request.voice, "engine": engine.name(), "audio_ms": ms as u64, "rate_hz": pcm.rate.hz(),
+            "file": args.output.as_deref().map(print::path), "voice": request.voice, "engine": engine.name(),
+            "audio_ms": ms as u64, "rate_hz": pcm.rate.hz(),
         }));
     }
     match &args.output {

@@ -81,7 +81,7 @@ pub(super) async fn run(args: TranscribeArgs) -> Result<(), CliError> {
         };
         if args.json {
             print::json(&json!({
-                "file": path, "text": heard.text, "confidence": heard.confidence, "audio_ms": audio_ms,
+                "file": print::path(path), "text": heard.text, "confidence": heard.confidence, "audio_ms": audio_ms,
                 "engine": recognizer.engine.name(),
             }))?;
         } else if args.files.len() > 1 {

@@ -45,6 +45,7 @@ use edge::accepting::{self, Entrance};
 use edge::connection_slots::ConnectionSlots;
 use edge::pages;
 use edge::probes::{self, METRICS_TYPE};
+use edge::rejections;
 use edge::starting::StartingServer;
 use futures_util::future::BoxFuture;
 use sessions::parts::CLOSE_GRACE;
@@ -401,6 +402,7 @@ fn router(app: App) -> Router {
         .route("/api/turns/{id}", get(turns::one))
         .route("/api/turns/{id}/audio", get(turn_audio::audio))
         .method_not_allowed_fallback(pages::method_not_allowed)
+        .layer(axum::middleware::from_fn(rejections::reword))
         .layer(compressed())
         .fallback_service(pages::router())
         // The layer added last sees a request first.

@@ -117,17 +117,21 @@ impl History {
         self.has_call(id) || self.items.iter().any(is_remote)
     }
 
-    /// Removes the oldest items beyond the limits, up to the first one in progress, and returns their ids. A call and its
-    /// result are removed together.
+    /// Removes the oldest items until the limits hold, and returns their ids. Items in progress stay, and so does the
+    /// newest item. A call and its result are removed together.
     pub(super) fn trim(&mut self) -> Vec<ItemId> {
+        let mut n_items = self.items.len();
         let mut n_bytes: usize = self.items.iter().map(Item::n_bytes).sum();
-        let mut n = 0;
-        while self.items.len() - n > MAX_ITEMS || n_bytes > MAX_BYTES {
-            let Some(item) = self.items.get(n).filter(|item| item.status != ItemStatus::InProgress) else { break };
+        let is_excess = |item: &mut Item| {
+            if (n_items <= MAX_ITEMS && n_bytes <= MAX_BYTES) || item.status == ItemStatus::InProgress {
+                return false;
+            }
+            n_items -= 1;
             n_bytes -= item.n_bytes();
-            n += 1;
-        }
-        let mut dropped: Vec<Item> = self.items.drain(..n).collect();
+            true
+        };
+        let newest = self.items.len().saturating_sub(1);
+        let mut dropped: Vec<Item> = self.items.extract_if(..newest, is_excess).collect();
         let calls: HashSet<String> = dropped.iter().filter_map(Item::call).map(str::to_owned).collect();
         let orphan =
             |item: &mut Item| matches!(&item.kind, ItemKind::FunctionOutput { call_id, .. } if calls.contains(call_id));

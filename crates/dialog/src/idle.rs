@@ -58,6 +58,7 @@ impl Dialog {
         self.notify(Notice::Committed { item: id.clone(), previous: previous.clone() });
         self.notify(Notice::ItemAdded { item: item.clone(), previous: previous.clone(), response: None });
         self.notify(Notice::ItemDone { item, previous, response: None });
+        self.trim();
         if self.settings.transcripts {
             let audio = position.saturating_sub(audio_start);
             self.notify(Notice::Transcript {

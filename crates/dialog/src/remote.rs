@@ -101,6 +101,7 @@ impl Dialog {
             self.actions.push(Action::ListTools { item: id.clone(), server: declared.server.clone() });
             self.remote.listings.push(Listing { declared: declared.clone(), item: id, tools: None });
         }
+        self.trim();
     }
 
     /// A server listed its tools, or failed to.

@@ -194,3 +194,35 @@ fn an_approved_call_that_ends_after_another_answer_is_read_behind_that_answer() 
     called(&mut runner, 5_000, &call, Ok("shelf 7".into()));
     assert_eq!(runner.history(), format!("{waits} | user: and when? | assistant: Today. calls find | tool: shelf 7"));
 }
+
+/// A session declares this server alone.
+fn declare(runner: &mut Runner, label: &str) {
+    let server =
+        Server { label: label.into(), url: "http://h/".into(), authorization: None, headers: Default::default() };
+    let declared = DeclaredServer { server, allowed: None, consent: Consent::Never };
+    runner.set(Settings { servers: vec![declared], ..runner.dialog.settings().clone() });
+}
+
+#[test]
+fn the_limits_of_a_conversation_hold_while_tools_are_listed() {
+    let mut runner = Runner::new(PlaybackControl::Client, Some(AUTO)).without_snapshots();
+    declare(&mut runner, "slow");
+    let listing = runner.dialog.history().items()[0].id.clone();
+    let large = "x".repeat(1_000 * 1_024);
+    for at in 1..61 {
+        runner.run(&format!("{at} say {large}"));
+    }
+    let items = runner.dialog.history().items();
+    assert_eq!((&items[0].id, items[0].status, items.len()), (&listing, ItemStatus::InProgress, 5));
+}
+
+#[test]
+fn servers_that_are_declared_again_and_again_keep_the_conversation_within_its_limits() {
+    let mut runner = Runner::new(PlaybackControl::Client, Some(AUTO)).without_snapshots();
+    for n in 0..4_200 {
+        declare(&mut runner, &format!("l{n}"));
+    }
+    let items = runner.dialog.history().items();
+    let in_progress = items.iter().filter(|item| item.status == ItemStatus::InProgress).count();
+    assert_eq!((items.len(), in_progress), (4_096, 1));
+}

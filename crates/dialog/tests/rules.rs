@@ -1,7 +1,7 @@
 //! What the reducer must get right.
 
 use super::script::{AUTO, Runner, check, check_with};
-use antiphon_dialog::{PlaybackControl, TurnDetection};
+use antiphon_dialog::{Item, ItemStatus, PlaybackControl, TurnDetection};
 
 #[test]
 fn a_turn_is_heard_and_answered() {
@@ -564,4 +564,43 @@ fn an_item_of_a_million_empty_parts_is_too_large() {
     let refused = runner.run("0 parts 100000");
     assert!(refused[0].starts_with("< refused ItemTooLarge"), "{refused:?}");
     assert_eq!(runner.run("1 parts 1000").len(), 2);
+}
+
+#[test]
+fn the_limits_of_a_conversation_hold_while_its_oldest_item_is_in_progress() {
+    let mut runner = Runner::new(PlaybackControl::Client, None).without_snapshots();
+    for line in ["0 say Speak.", "1 respond", "2 text r1 One."] {
+        runner.run(line);
+    }
+    let reply = runner.dialog.history().items()[1].id.clone();
+    let large = "x".repeat(1_000 * 1_024);
+    for at in 3..63 {
+        runner.run(&format!("{at} say {large}"));
+    }
+    // Four of them are less than 4 MiB.
+    let items = runner.dialog.history().items();
+    assert_eq!((&items[0].id, items[0].status, items.len()), (&reply, ItemStatus::InProgress, 5));
+    runner.run("63 say the last");
+    assert_eq!(runner.dialog.history().items().last().map(Item::text).as_deref(), Some("the last"));
+    for at in 64..4_264 {
+        runner.run(&format!("{at} say x"));
+    }
+    let items = runner.dialog.history().items();
+    assert_eq!((&items[0].id, items.len()), (&reply, 4_096));
+    runner.run("4264 finished r1");
+    assert_eq!(runner.dialog.history().item(&reply).map(|item| item.status), Some(ItemStatus::Completed));
+    runner.run("4265 say x");
+    assert!(runner.dialog.history().item(&reply).is_none(), "it is the oldest item that is not in progress");
+}
+
+#[test]
+fn an_item_as_large_as_the_conversation_may_be_stays_beside_one_in_progress() {
+    let mut runner = Runner::new(PlaybackControl::Client, None).without_snapshots();
+    for line in ["0 say Speak.", "1 respond", "2 text r1 One."] {
+        runner.run(line);
+    }
+    // Each item counts 64 bytes beside its text.
+    let largest = "x".repeat(4 * 1_024 * 1_024 - 64);
+    let created = runner.run(&format!("3 say {largest}"));
+    assert_eq!(created, ["< item_added i3", "< item_done i3 Completed", "< item_deleted i1"]);
 }

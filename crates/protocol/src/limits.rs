@@ -12,7 +12,7 @@ use serde::de::{DeserializeSeed, MapAccess, SeqAccess, Visitor};
 use std::fmt;
 
 /// Bytes of an event excluding audio and images: 1 MiB of text, more than any model reads, plus the JSON around it.
-pub(super) const MAX_EVENT_BYTES: usize = (1024 + 64) * 1024;
+pub const MAX_EVENT_BYTES: usize = (1024 + 64) * 1024;
 /// Values and field names in an event: twice as many as the largest allowed tool list has. As a tree they take at most
 /// about 20 MiB while the event is parsed.
 pub(super) const MAX_EVENT_VALUES: usize = 32 * 1024;

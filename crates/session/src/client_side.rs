@@ -8,7 +8,7 @@
 use super::clock::ClientClock;
 use super::egress::{About, Close, Egress, SentAudio};
 use super::expiry::SessionExpiry;
-use super::inbound::{foreign_format, is_foreign, refuse_images};
+use super::inbound::{check_packet_format, refuse_images};
 use super::inline_audio::{self, InlineAudio};
 use super::limits::SessionLimits;
 use super::output::{AudioMode, Output, OutputEvent};
@@ -251,8 +251,8 @@ impl ClientSide {
         if self.session.kind == SessionKind::Transcription {
             return Err(WireError::only_transcribes());
         }
-        if self.is_framed() && is_foreign(params.format) {
-            return Err(foreign_format());
+        if self.is_framed() {
+            check_packet_format(params.format, "response.audio.output.format")?;
         }
         self.setup.find_voice(params.voice.as_mut(), self.owner, "response.audio.output.voice")?;
         let tools = params.tools.as_ref().unwrap_or(&self.session.tools);
@@ -282,8 +282,9 @@ impl ClientSide {
         if update.kind != self.session.kind && self.kind_is_fixed {
             return Err(WireError::wrong_session_kind(self.session.kind));
         }
-        if self.is_framed() && (is_foreign(update.input.format) || is_foreign(update.output.format)) {
-            return Err(foreign_format());
+        if self.is_framed() {
+            check_packet_format(update.input.format, "session.audio.input.format")?;
+            check_packet_format(update.output.format, "session.audio.output.format")?;
         }
         self.setup.find_voice(update.output.voice.as_mut(), self.owner, "session.audio.output.voice")?;
         self.setup.check_language(&update)?;

@@ -87,14 +87,14 @@ pub(super) fn is_refused(actions: &[Action]) -> bool {
     actions.iter().any(|action| matches!(action, Action::Notify(Notice::Refused { .. })))
 }
 
-/// Whether a format cannot be in packets of their own.
-pub(super) fn is_foreign(format: Option<AudioFormat>) -> bool {
-    format.is_some_and(|format| format != AudioFormat::Pcm)
-}
-
-pub(super) fn foreign_format() -> WireError {
-    let message = "Binary audio frames carry 'audio/pcm' or Opus, as the connection asked; G.711 needs a connection without '?audio='.";
-    WireError::invalid("invalid_value", message, Some("session.audio.output.format"))
+/// Refuses a format that cannot be in packets of their own. `path`: its field in the client's event.
+pub(super) fn check_packet_format(format: Option<AudioFormat>, path: &str) -> Result<(), WireError> {
+    if format.is_none_or(|format| format == AudioFormat::Pcm) {
+        return Ok(());
+    }
+    let message = "Binary audio frames carry 'audio/pcm' or Opus, as the connection asked; G.711 needs a connection \
+                   without '?audio='.";
+    Err(WireError::invalid("invalid_value", message, Some(path)))
 }
 
 pub(super) fn bad_audio(error: &CodecError) -> WireError {

@@ -49,8 +49,8 @@ pub(super) async fn run(args: ImportArgs) -> Result<(), CliError> {
     let ImportedModel { name, precision, folder, bytes, licence, is_registered } = imported;
     if json {
         return print::json(&json!({
-            "model": name, "precision": precision, "found": what, "folder": folder, "bytes": bytes, "licence": licence,
-            "registered": is_registered,
+            "model": name, "precision": precision, "found": what, "folder": print::path(&folder), "bytes": bytes,
+            "licence": licence, "registered": is_registered,
         }));
     }
     print::line(&format!("{what}\n{name}:{precision} is in {}: {}\nlicence: {licence}", folder.display(), size(bytes)))

@@ -38,7 +38,7 @@ pub(super) fn run(args: &InfoArgs) -> Result<(), CliError> {
     let variant = wanted.variant();
     if args.json {
         let mut report = list::report(&all, entry);
-        report["folder"] = json!(folder_of(&config, entry, variant));
+        report["folder"] = json!(print::path(&folder_of(&config, entry, variant)));
         report["files"] = variant
             .files
             .iter()

@@ -88,8 +88,9 @@ async fn one(puller: &Puller, config: &Config, wanted: ModelRequest<'_>, json: b
     let lacks = BuiltIn.lacks(config, entry.stage, &entry.family);
     if json {
         return print::json(&json!({
-            "model": entry.name, "precision": variant.precision, "bytes": here.bytes, "folder": here.folder,
-            "licence": entry.licence, "files": variant.files.len(), "unchecked_files": unchecked, "lacks": lacks,
+            "model": entry.name, "precision": variant.precision, "bytes": here.bytes,
+            "folder": print::path(&here.folder), "licence": entry.licence, "files": variant.files.len(),
+            "unchecked_files": unchecked, "lacks": lacks,
         }));
     }
     let checked = match unchecked {

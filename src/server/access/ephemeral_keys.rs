@@ -10,7 +10,7 @@
 use super::caller::{Caller, Credential};
 use super::keys::{self, Digest};
 use antiphon_cluster::jetstream::{Bucket, RecordError};
-use antiphon_protocol::{ClientEvent, Dialect, SessionUpdate, WireError};
+use antiphon_protocol::{ClientEvent, Dialect, MAX_EVENT_BYTES, SessionUpdate, WireError};
 use antiphon_types::KeyId;
 use serde::{Deserialize, Serialize};
 use std::sync::{Arc, Mutex};
@@ -27,8 +27,8 @@ const MAX_BYTES: usize = 64 << 20;
 const SHARES: usize = 4;
 /// Bytes per client secret in addition to its settings.
 const OVERHEAD: usize = 128;
-/// Maximum size of a request body, and so of the settings.
-pub(in crate::server) const MAX_BODY_BYTES: usize = 128 * 1024;
+/// Maximum size of a request body, and so of the settings: that of the `session.update` that they could be.
+pub(in crate::server) const MAX_BODY_BYTES: usize = MAX_EVENT_BYTES;
 /// Short-lived keys that are being looked for at other hubs' store; beyond it, an unknown key is a wrong one.
 const MAX_FETCHING: usize = 256;
 

@@ -10,12 +10,11 @@ use super::limits::{Consumer, Count, Level, Resource, Spender, UsedUp};
 use super::parts::AccessParts;
 use super::security::Act;
 use crate::server::edge::client::Client;
-use crate::server::edge::refusal::seconds;
+use crate::server::edge::refusal::{refused, seconds};
 use axum::extract::{MatchedPath, Request, State};
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
 use axum::middleware::Next;
-use axum::response::{IntoResponse, Response};
-use serde_json::json;
+use axum::response::Response;
 use std::sync::Arc;
 
 /// Routes that are limited otherwise, or not at all.
@@ -64,10 +63,7 @@ pub(in crate::server) async fn check(
 
 /// The 429 response.
 pub(in crate::server) fn refusal(used_up: UsedUp, consumer: &Consumer) -> Response {
-    let error = json!({"error": {
-        "type": "rate_limit_error", "code": "rate_limit_exceeded", "message": used_up.message(), "param": null,
-    }});
-    let mut response = (StatusCode::TOO_MANY_REQUESTS, axum::Json(error)).into_response();
+    let mut response = refused(StatusCode::TOO_MANY_REQUESTS, "rate_limit_exceeded", used_up.message());
     response.headers_mut().insert(header::RETRY_AFTER, seconds(used_up.wait));
     response.headers_mut().extend(headers_of_refusal(used_up, consumer));
     response

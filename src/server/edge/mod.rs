@@ -22,6 +22,7 @@ pub(super) mod parts;
 pub(super) mod probes;
 pub(super) mod process;
 pub(super) mod refusal;
+pub(super) mod rejections;
 pub(super) mod starting;
 pub(super) mod tls;
 pub(super) mod unfinished;

@@ -10,13 +10,12 @@ use crate::server::access::limits::{Consumer, Count, Resource, SessionMeter};
 use crate::server::access::security::Act;
 use crate::server::access::{AccessParts, limits_http};
 use crate::server::edge::client::Client;
-use crate::server::edge::refusal::seconds;
+use crate::server::edge::refusal::{refused, seconds};
 use antiphon_engine_api::ENGINE_UNAVAILABLE;
 use antiphon_telemetry::ActiveSession;
 use antiphon_types::{KeyId, Requester, SessionId};
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use serde_json::json;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
@@ -49,7 +48,6 @@ pub(in crate::server) struct SessionRefused {
     pub(in crate::server) message: String,
     /// When the client may try again.
     pub(in crate::server) retry_after: Duration,
-    error_type: &'static str,
     /// The headers of the limit that is used up.
     figures: Box<HeaderMap>,
 }
@@ -87,7 +85,6 @@ pub(in crate::server) fn admit(
             code: "rate_limit_exceeded",
             message: used_up.message(),
             retry_after: used_up.wait,
-            error_type: "rate_limit_error",
             figures: Box::new(limits_http::headers_of_refusal(used_up, &consumer)),
         });
     }
@@ -173,21 +170,15 @@ impl SessionRefused {
             ReservationError::Engines => RETRY_AFTER,
             ReservationError::Server | ReservationError::Key | ReservationError::Address => sessions.load.retry_after(),
         };
-        let error_type = match status {
-            StatusCode::TOO_MANY_REQUESTS => "rate_limit_error",
-            _ => "server_error",
-        };
-        let figures = Box::default();
-        Self { status, code, message: message.into(), retry_after, error_type, figures }
+        Self { status, code, message: message.into(), retry_after, figures: Box::default() }
     }
 }
 
 impl IntoResponse for SessionRefused {
     fn into_response(self) -> Response {
-        let Self { status, code, message, error_type, .. } = self;
-        let error = json!({"error": {"type": error_type, "code": code, "message": message, "param": null}});
-        let mut response = (status, *self.figures, axum::Json(error)).into_response();
+        let mut response = refused(self.status, self.code, self.message);
         let headers = response.headers_mut();
+        headers.extend(*self.figures);
         headers.insert(header::RETRY_AFTER, seconds(self.retry_after));
         response
     }

@@ -6,12 +6,14 @@
 
 use super::parts::SessionParts;
 use crate::server::access::caller::Identity;
-use crate::server::access::ephemeral_keys::{Full, Settings, read_settings};
+use crate::server::access::ephemeral_keys::{Full, MAX_BODY_BYTES, Settings, read_settings};
 use crate::server::edge::client::Client;
 use crate::server::edge::refusal;
+use antiphon_cluster::jetstream::RecordError;
 use antiphon_protocol::{Dialect, ServerEvent, SessionUpdate, WireError};
 use axum::Json;
 use axum::body::Bytes;
+use axum::extract::rejection::BytesRejection;
 use axum::extract::{self, Extension, FromRequest, State};
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
@@ -105,7 +107,7 @@ async fn made(
     let body = body.map_err(|_| {
         refusal::refused(StatusCode::REQUEST_TIMEOUT, "request_timeout", "The request body was not received in time.")
     })?;
-    let body = body.map_err(IntoResponse::into_response)?;
+    let body = body.map_err(|rejection| unreadable(&rejection))?;
     let wishes = read(&body, dialect).and_then(|(seconds, settings)| {
         let session = sessions.setup().describe(settings.as_ref().map(|(settings, _)| settings), identity.owner)?;
         let settings = settings.map(|(_, text)| Settings { text, dialect });
@@ -130,6 +132,11 @@ async fn made(
         response
     })?;
     if let Err(error) = access.ephemeral_keys.share(&value, identity.owner, settings, life).await {
+        if let RecordError::TooLarge { found, most } = error {
+            let message =
+                format!("The hubs share short-lived keys with settings of at most {most} bytes; these take {found}.");
+            return Err(refusal::refused(StatusCode::PAYLOAD_TOO_LARGE, "settings_too_large", message));
+        }
         tracing::warn!(%error, "a short-lived key cannot be stored for the other hubs");
         let message = "The key cannot be stored at this moment. Try again.";
         let mut response = refusal::refused(StatusCode::SERVICE_UNAVAILABLE, "keys_unavailable", message);
@@ -139,6 +146,15 @@ async fn made(
     access.security.act(client, &route, identity.owner, "a short-lived key was made");
     let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
     Ok(CreatedSecret { value, expires_at: now + seconds, session: shown(dialect, &created, "session") })
+}
+
+/// The response to a body that is too large or breaks off.
+fn unreadable(rejection: &BytesRejection) -> Response {
+    let message = match rejection.status() {
+        StatusCode::PAYLOAD_TOO_LARGE => format!("The request body may have at most {MAX_BODY_BYTES} bytes."),
+        _ => rejection.body_text(),
+    };
+    refusal::refused(rejection.status(), "invalid_body", message)
 }
 
 /// One field of an event, encoded as a connection would receive it. HTTP errors carry no event id.

@@ -13,9 +13,9 @@ use crate::server::access::auth::{self, Refusal, TurnedAway};
 use crate::server::access::{keys, limits_http};
 use crate::server::edge::client::Client;
 use crate::server::edge::inflow::Inflow;
-use crate::server::edge::refusal::refused;
+use crate::server::edge::refusal::{invalid_parameter, refused};
 use crate::server::edge::websocket;
-use antiphon_protocol::{Dialect, SessionKind};
+use antiphon_protocol::{Dialect, MAX_NAME_BYTES, SessionKind};
 use antiphon_session::{AudioMode, Opening};
 use axum::extract::ws::WebSocketUpgrade;
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
@@ -65,7 +65,7 @@ pub(in crate::server) async fn upgrade(
         Some("opus") => AudioMode::Opus,
         Some(other) => {
             let message = format!("Invalid value: '{other}' for 'audio'. Supported values are: 'opus' and 'pcm16'.");
-            return refused(StatusCode::BAD_REQUEST, "invalid_value", message);
+            return invalid_parameter("audio", &message);
         }
     };
     let intent = match params.intent.as_deref() {
@@ -75,13 +75,17 @@ pub(in crate::server) async fn upgrade(
         Some(other) => {
             let message =
                 format!("Invalid value: '{other}' for 'intent'. Supported values are: 'realtime' and 'transcription'.");
-            return refused(StatusCode::BAD_REQUEST, "invalid_value", message);
+            return invalid_parameter("intent", &message);
         }
+    };
+    let model = match model_of_query(params.model) {
+        Ok(model) => model,
+        Err(response) => return *response,
     };
     let mut opening = Opening {
         mode,
         dialect: Dialect { beta: asks_for_beta(headers), ..sessions.dialect() },
-        model: params.model,
+        model,
         intent,
         settings: caller.settings,
         resume_key: None,
@@ -119,6 +123,21 @@ pub(in crate::server) async fn upgrade(
     });
     response.headers_mut().extend(figures);
     response
+}
+
+/// The model that a query names; an empty name is none.
+///
+/// # Errors
+/// The response to a name that no `session.update` could have.
+pub(in crate::server) fn model_of_query(model: Option<String>) -> Result<Option<String>, Box<Response>> {
+    let model = model.filter(|model| !model.is_empty());
+    match model.as_ref().map(String::len) {
+        Some(n_bytes) if n_bytes > MAX_NAME_BYTES => {
+            let message = format!("Invalid 'model': it has {n_bytes} bytes, and may have at most {MAX_NAME_BYTES}.");
+            Err(Box::new(invalid_parameter("model", &message)))
+        }
+        _ => Ok(model),
+    }
 }
 
 /// Attaches a returning client to its session, on this hub or on the one that held it.

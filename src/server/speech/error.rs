@@ -2,7 +2,7 @@
 
 use crate::server::access::limits::{Consumer, UsedUp};
 use crate::server::access::limits_http::headers_of_refusal;
-use crate::server::edge::refusal::seconds;
+use crate::server::edge::refusal::{error_object, seconds};
 use antiphon_audio::decode::DecodeError;
 use antiphon_engine_api::ENGINE_UNAVAILABLE;
 use antiphon_engine_api::stt::SttError;
@@ -99,12 +99,7 @@ impl ApiError {
 
     /// The `error` object of a body or an event.
     pub(super) fn object(&self) -> Value {
-        let kind = match self.status.as_u16() {
-            429 => "rate_limit_error",
-            500.. => "server_error",
-            _ => "invalid_request_error",
-        };
-        json!({"message": self.message, "type": kind, "param": self.param, "code": self.code})
+        error_object(self.status, Some(self.code), self.param, &self.message)
     }
 
     /// What the request counts as.

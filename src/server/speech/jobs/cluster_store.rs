@@ -12,7 +12,7 @@
 use super::fair;
 use super::job::{Failure, Job, Status, now};
 use super::job_store::{HeldJob, JobOwner, JobStore, Sound, Stop};
-use super::refusal::{failure_of_store, other_request};
+use super::refusal::{failure_of_store, no_such_page, other_request};
 use super::store::{Bounds, StoreError};
 use crate::server::speech::error::ApiError;
 use crate::server::speech::spec::SpeechSpec;
@@ -403,6 +403,18 @@ impl ClusterStore {
         }
     }
 
+    /// Where a job that `viewer` may see stands in the order of all jobs. Its record is read where this hub has not yet
+    /// learned of it.
+    async fn place_of(&self, viewer: Viewer, id: &str) -> Result<(u64, String), ApiError> {
+        let known = self.index().records.get(id).map(|(_, stored)| stored.clone());
+        let stored = match known {
+            Some(stored) => stored,
+            None => self.record(id).await?.map(|(stored, _)| stored),
+        };
+        let stored = stored.filter(|stored| stored.is_seen_by(viewer)).ok_or_else(no_such_page)?;
+        Ok((stored.created_us, id.to_owned()))
+    }
+
     async fn erase(&self, id: &str, stored: &JobRecord) -> Result<(), RecordError> {
         self.jetstream.jobs().remove(id, None).await?;
         let mut index = self.index();
@@ -666,16 +678,17 @@ impl JobStore for ClusterStore {
     }
 
     async fn list(&self, viewer: Viewer, after: Option<&str>, n: usize) -> Result<Vec<Job>, ApiError> {
+        let after = match after {
+            Some(id) => Some(self.place_of(viewer, id).await?),
+            None => None,
+        };
         let index = self.index();
-        let order = |id: &String, stored: &JobRecord| (stored.created_us, id.clone());
-        let after = after.and_then(|after| index.all().find(|(id, _)| *id == after));
-        let after = after.map(|(id, stored)| order(id, stored));
         let keep_s = self.bounds.keep_s;
         let time = now();
         let mut found: Vec<_> = index
             .all()
             .filter(|(_, stored)| stored.is_seen_by(viewer) && stored.ended.is_none_or(|ended| ended + keep_s > time))
-            .map(|(id, stored)| (order(id, stored), stored))
+            .map(|(id, stored)| ((stored.created_us, id.clone()), stored))
             .filter(|(order, _)| after.as_ref().is_none_or(|after| order < after))
             .collect();
         found.sort_by(|(a, _), (b, _)| b.cmp(a));

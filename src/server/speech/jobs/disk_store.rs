@@ -3,7 +3,7 @@
 
 use super::job::{Failure, Job, now};
 use super::job_store::{HeldJob, JobOwner, JobStore, Sound, Stop};
-use super::refusal::{failure_of_store, not_opened};
+use super::refusal::{failure_of_store, no_such_page, not_opened};
 use super::store::{Bounds, Store, StoreError, file_name, private_file, read_spool};
 use crate::server::speech::error::ApiError;
 use crate::server::speech::spec::SpeechSpec;
@@ -173,8 +173,10 @@ impl JobStore for DiskStore {
 
     async fn list(&self, viewer: Viewer, after: Option<&str>, n: usize) -> Result<Vec<Job>, ApiError> {
         let after = after.map(str::to_owned);
-        let list = move |store: &mut Store| store.list(viewer, after.as_deref(), n);
-        if self.are_some().await { self.with(list).await } else { Ok(Vec::new()) }
+        if !self.are_some().await {
+            return if after.is_some() { Err(no_such_page()) } else { Ok(Vec::new()) };
+        }
+        self.with(move |store| store.list(viewer, after.as_deref(), n)).await
     }
 
     async fn remove(&self, viewer: Viewer, id: &str) -> Result<(), ApiError> {

@@ -48,7 +48,10 @@ pub(super) trait JobStore: Send + Sync {
     /// One job, where `viewer` may see it; to others it is as if there were none.
     async fn job_for(&self, viewer: Viewer, id: &str) -> Result<Job, ApiError>;
 
-    /// Those that `viewer` may see, the newest first, at most `n`, behind `after` where there is one.
+    /// Those that `viewer` may see, the newest first, at most `n`, behind the job `after` where one is named.
+    ///
+    /// # Errors
+    /// 400: `viewer` may see no job `after`.
     async fn list(&self, viewer: Viewer, after: Option<&str>, n: usize) -> Result<Vec<Job>, ApiError>;
 
     /// Removes a job that `viewer` may see, and ends the work on it.

@@ -25,6 +25,7 @@ pub(super) fn failure_of_store(error: &StoreError) -> ApiError {
         StoreError::Gone => {
             ApiError::with(StatusCode::NOT_FOUND, "job_not_found", "There is no such job, or not any more.")
         }
+        StoreError::NoSuchPage => no_such_page(),
         StoreError::OtherRequest => other_request(),
         StoreError::TooMany(_) | StoreError::TooManyOfKey(_) => {
             let message = format!("Too many: {error}. Try again later.");
@@ -35,6 +36,12 @@ pub(super) fn failure_of_store(error: &StoreError) -> ApiError {
             ApiError::with(StatusCode::INSUFFICIENT_STORAGE, "storage_failed", other.failure().message)
         }
     }
+}
+
+/// The client's message about a page of the list behind a job that is not there.
+pub(super) fn no_such_page() -> ApiError {
+    let message = "Invalid 'after': there is no such job, or not any more. Begin with the first page again.";
+    ApiError::invalid("invalid_value", "after", message)
 }
 
 /// The client's message about an idempotency key that it uses for two requests.

@@ -78,6 +78,9 @@ pub(super) enum StoreError {
     /// There is no such job, or not any more.
     #[error("there is no such job")]
     Gone,
+    /// There is no such job, or not any more, to list those behind it.
+    #[error("there is no such job to list those behind it")]
+    NoSuchPage,
     /// The job of this idempotency key has another request.
     #[error("another request had this idempotency key")]
     OtherRequest,
@@ -370,19 +373,29 @@ impl Store {
         if may { self.job(id) } else { Err(StoreError::Gone) }
     }
 
-    /// Those that `viewer` may see, the newest first, at most `n`, behind `after` where there is one.
+    /// Those that `viewer` may see, the newest first, at most `n`, behind the job `after` where one is named.
     pub(super) fn list(&self, viewer: Viewer, after: Option<&str>, n: usize) -> Result<Vec<Job>, StoreError> {
+        let before = after.map_or(Ok(i64::MAX), |after| self.place_of(viewer, after))?;
         let owner = match viewer {
             Viewer::All => None,
             Viewer::Key(key) => Some(key.to_string()),
             Viewer::Nobody => return Ok(Vec::new()),
         };
         let sql = format!(
-            "SELECT {COLUMNS} FROM jobs WHERE seq < COALESCE((SELECT seq FROM jobs WHERE id = ?1), 9223372036854775807) AND (?3 IS NULL OR owner = ?3) ORDER BY seq DESC LIMIT ?2"
+            "SELECT {COLUMNS} FROM jobs WHERE seq < ?1 AND (?3 IS NULL OR owner = ?3) ORDER BY seq DESC LIMIT ?2"
         );
         let mut statement = self.db.prepare(&sql)?;
-        let jobs = statement.query_map(params![after, n as i64, owner], read)?.collect::<Result<Vec<_>, _>>()?;
+        let jobs = statement.query_map(params![before, n as i64, owner], read)?.collect::<Result<Vec<_>, _>>()?;
         Ok(jobs.into_iter().map(|job| self.as_told(job)).collect())
+    }
+
+    /// Where a job that `viewer` may see stands in the order of all jobs.
+    fn place_of(&self, viewer: Viewer, id: &str) -> Result<i64, StoreError> {
+        match self.job_for(viewer, id) {
+            Ok(_) => Ok(self.db.query_row("SELECT seq FROM jobs WHERE id = ?", [id], |row| row.get(0))?),
+            Err(StoreError::Gone) => Err(StoreError::NoSuchPage),
+            Err(error) => Err(error),
+        }
     }
 
     /// Removes a job and all it has.

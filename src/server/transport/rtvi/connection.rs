@@ -39,6 +39,9 @@ const RATES: std::ops::RangeInclusive<u32> = 8_000..=96_000;
 /// Messages and client events from the one half to the other; each is at most as long as a message of the client.
 const QUEUE: usize = 4;
 
+/// The close code of a session that ends as it was asked to: no error precedes it.
+const NORMAL_CLOSE: u16 = 1000;
+
 /// How a connection ends.
 enum Over {
     /// The client ended it, or is gone.
@@ -64,6 +67,7 @@ pub(super) async fn serve(transport: &TransportParts, socket: WebSocket, inflow:
     };
     let close = match over {
         Over::Gone => None,
+        Over::Close(NORMAL_CLOSE, reason) => Some(close(NORMAL_CLOSE, reason)),
         Over::Close(code, reason) => {
             let goodbye = Message::Binary(Frame::message(ended(reason).to_string()));
             let _ = timeout(CLOSING, sink.send(goodbye)).await;
@@ -135,7 +139,7 @@ impl Connection<'_> {
                 Ok(Frame { kind: Some(Kind::Message(message)) }) => {
                     let outgoing = self.projection().message_of_client(&message.data, Instant::now());
                     match alive(&reset, self.message(outgoing, message.data.len(), &replies)).await {
-                        Ok(true) => return Over::Close(1000, "the client ended the session"),
+                        Ok(true) => return Over::Close(NORMAL_CLOSE, "the client ended the session"),
                         Ok(false) => Ok(()),
                         Err(error) => Err(error),
                     }

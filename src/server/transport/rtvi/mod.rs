@@ -18,6 +18,7 @@ use crate::server::access::caller::Caller;
 use crate::server::edge::client::Client;
 use crate::server::edge::inflow::{Inflow, expect_frames};
 use crate::server::edge::websocket;
+use crate::server::sessions::realtime::model_of_query;
 use antiphon_protocol::SessionKind;
 use antiphon_session::AudioMode;
 use axum::extract::ws::WebSocketUpgrade;
@@ -60,10 +61,14 @@ pub(in crate::server) async fn upgrade(
             return auth::unauthorized_call(refusal);
         }
     };
+    let model = match model_of_query(params.model) {
+        Ok(model) => model,
+        Err(response) => return *response,
+    };
     let opening = CallOpening {
         mode: AudioMode::Pcm16,
         settings: None,
-        model: params.model,
+        model,
         intent: Some(SessionKind::Realtime),
         transport: "rtvi",
         route: ROUTE,

@@ -12,8 +12,9 @@ use crate::server::access::caller::Caller;
 use crate::server::access::security::Act;
 use crate::server::access::{AccessParts, keys};
 use crate::server::edge::client::Client;
-use crate::server::edge::refusal::refused;
+use crate::server::edge::refusal::{invalid_parameter, refused};
 use crate::server::sessions::admission;
+use crate::server::sessions::realtime::model_of_query;
 use crate::server::transport::call::{Call, CallOpening, read_call_settings, read_phone_settings};
 use crate::server::transport::call_control::not_dialed;
 use crate::server::transport::calls::NewCall;
@@ -94,8 +95,12 @@ pub(in crate::server) async fn create(
         Some("opus") => Protocol::Extended,
         Some(other) => {
             let message = format!("Invalid value: '{other}' for 'audio'. A call supports 'opus'.");
-            return refused(StatusCode::BAD_REQUEST, "invalid_value", message);
+            return invalid_parameter("audio", &message);
         }
+    };
+    let model = match model_of_query(params.model) {
+        Ok(model) => model,
+        Err(response) => return *response,
     };
     let offer = match timeout(BODY, read(request)).await {
         Ok(Ok(offer)) => offer,
@@ -117,7 +122,7 @@ pub(in crate::server) async fn create(
         }
     };
     let Some(webrtc) = transport.webrtc.clone() else { return off() };
-    let offered = ClientOffer { sdp: &sdp, settings, model: params.model, route: ROUTE, protocol };
+    let offered = ClientOffer { sdp: &sdp, settings, model, route: ROUTE, protocol };
     let (id, sdp) = match open(&transport, &webrtc, client, caller, offered) {
         Ok(opened) => opened,
         Err(response) => return *response,

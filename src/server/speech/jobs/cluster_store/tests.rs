@@ -168,6 +168,13 @@ async fn jobs_are_their_owners() {
         Some("job_b".into())
     );
     assert_eq!(one.list(Viewer::All, Some("job_b"), 9).await.expect("listed").len(), 1);
+    // Another key's job, and one that is gone.
+    for (viewer, after) in [(Viewer::Key(key(1)), "job_b"), (Viewer::All, "job_gone")] {
+        let refused = one.list(viewer, Some(after), 9).await.expect_err("no such page");
+        assert_eq!((refused.status.as_u16(), refused.param), (400, Some("after")), "{after}");
+    }
+    one.remove(Viewer::All, "job_b").await.expect("removed");
+    assert_eq!(one.list(Viewer::All, Some("job_b"), 9).await.expect_err("no such page").code, "invalid_value");
 }
 
 #[tokio::test]

@@ -263,6 +263,7 @@ fn jobs_are_bounded_in_number_bytes_and_age() {
     store.take(140).expect("taken");
     assert_eq!(ids(&store), ["job_5", "job_4"], "they were kept for 100 s");
     assert_eq!(store.list(Viewer::All, Some("job_5"), 9).expect("listed").len(), 1);
+    assert!(matches!(store.list(Viewer::All, Some("job_3"), 9), Err(StoreError::NoSuchPage)), "it is gone");
 }
 
 #[test]
@@ -325,6 +326,8 @@ fn a_job_is_its_owners_and_an_old_one_nobodys() {
     assert_eq!(sees(Viewer::All), ["job_b", "job_a", "job_old"]);
     assert_eq!(sees(Viewer::Key(key(1))), ["job_a"]);
     assert!(sees(Viewer::Key(key(3))).is_empty() && sees(Viewer::Nobody).is_empty());
+    let foreign = store.list(Viewer::Key(key(1)), Some("job_b"), 9);
+    assert!(matches!(foreign, Err(StoreError::NoSuchPage)), "it is another key's");
 }
 
 #[test]
