@@ -22,10 +22,18 @@ impl Resumption {
     }
 }
 
+/// Turns with faults that a report names, at most.
+const MAX_NAMED: usize = 100;
+
 /// A turn's labels in short, and what became of it. `verdict` is `None` where the turn could not be run: there was no
 /// reply to speak over.
 #[derive(Clone, Debug)]
 pub(super) struct JudgedTurn {
+    /// The turn's number in a report: those of the conversation and of the turn in it, from 1, and the speaker's name.
+    pub(super) place: String,
+    /// The words of its labels, and those of the user's transcripts until the next turn.
+    pub(super) said: String,
+    pub(super) heard: String,
     pub(super) category: Category,
     pub(super) expected: Expected,
     pub(super) split: Split,
@@ -37,7 +45,24 @@ pub(super) struct JudgedTurn {
 impl JudgedTurn {
     pub(super) fn new(turn: &Turn, split: Split, condition: Condition, verdict: Option<Verdict>) -> Self {
         let Turn { category, expected, .. } = *turn;
-        Self { category, expected, split, condition, verdict, resumption: None }
+        let said = turn.labels.iter().map(|label| label.text.as_str()).collect::<Vec<_>>().join(" ");
+        let place = String::new();
+        let heard = String::new();
+        Self { place, said, heard, category, expected, split, condition, verdict, resumption: None }
+    }
+
+    /// What the agent did wrong.
+    fn faults(&self) -> Vec<&'static str> {
+        let Some(verdict) = &self.verdict else { return Vec::new() };
+        let faults = [
+            (verdict.response_ms.is_some_and(f64::is_infinite), "not answered"),
+            (verdict.false_cutoff == Some(true), "cut off"),
+            (verdict.interrupted == Some(true), "interrupted"),
+            (verdict.yielded == Some(false), "did not yield"),
+            (verdict.went_on == Some(false), "the reply stopped"),
+            (verdict.stayed_silent == Some(false), "answered"),
+        ];
+        faults.into_iter().filter(|(is_so, _)| *is_so).map(|(_, fault)| fault).collect()
     }
 
     fn has_begun_in_silence(&self) -> bool {
@@ -237,6 +262,24 @@ pub(super) fn tables(turns: &[&JudgedTurn]) -> Vec<String> {
     lines
 }
 
+/// The turns in which the agent did something wrong, a line each.
+pub(super) fn faults(turns: &[&JudgedTurn]) -> Vec<String> {
+    let with_faults: Vec<_> =
+        turns.iter().map(|turn| (turn, turn.faults())).filter(|(_, all)| !all.is_empty()).collect();
+    if with_faults.is_empty() {
+        return Vec::new();
+    }
+    let mut lines = vec!["turns that went wrong: what was said; what was heard:".to_owned()];
+    lines.extend(with_faults.iter().take(MAX_NAMED).map(|(turn, faults)| {
+        let JudgedTurn { place, said, heard, category, condition, .. } = turn;
+        format!("  {place}, {condition}, {}: {}: {said:?}; {heard:?}", category.name(), faults.join(", "))
+    }));
+    if with_faults.len() > MAX_NAMED {
+        lines.push(format!("  and {} more", with_faults.len() - MAX_NAMED));
+    }
+    lines
+}
+
 #[cfg(test)]
 mod tests {
     use super::super::scenario::tests::turn;
@@ -281,6 +324,22 @@ mod tests {
         assert_eq!(measures.unanswered, Share { n: 1, of: 3 });
         assert_eq!((measures.response.percentile(50.0), measures.response.len()), (Some(700.0), 3));
         assert_eq!((measures.n_turns, measures.n_not_run, measures.yielded.of), (5, 1, 0));
+    }
+
+    #[test]
+    fn turns_that_went_wrong_are_named_with_what_was_said_and_heard() {
+        let wrong = JudgedTurn {
+            place: "2.7 slt".into(),
+            said: "Is it open?".into(),
+            heard: "it is".into(),
+            ..answered(Some(f64::INFINITY), true, None)
+        };
+        let turns = [answered(Some(500.0), false, None), wrong, went_on(Category::VocalTic, false)];
+        let lines = faults(&turns.iter().collect::<Vec<_>>());
+        assert_eq!(lines.len(), 3, "{lines:?}");
+        assert_eq!(lines[1], r#"  2.7 slt, clean, question: not answered, cut off: "Is it open?"; "it is""#);
+        assert!(lines[2].contains("the reply stopped"), "{lines:?}");
+        assert_eq!(faults(&[&turns[0]]), Vec::<String>::new());
     }
 
     #[test]

@@ -41,7 +41,7 @@ use endpointing::{EndedTurn, HeardTurn, Point, SILENCES_MS, Setting, THRESHOLDS}
 use futures_util::{StreamExt, stream};
 use judge::judge;
 use link::SessionOptions;
-use measures::{JudgedTurn, Measures, Resumption, tables};
+use measures::{JudgedTurn, Measures, Resumption, faults, tables};
 use reqwest::multipart::{Form, Part};
 use runner::Recorded;
 use scenario::{Conversation, Expected};
@@ -217,6 +217,8 @@ async fn published(layout: Layout, folder: PathBuf) -> Result<Material, BenchErr
 
 /// A conversation with what was recorded of it.
 struct Run<'a> {
+    /// Its place among the conversations.
+    place: usize,
     conversation: &'a Conversation,
     recorded: Recorded,
 }
@@ -296,7 +298,7 @@ async fn in_real_time<'a>(
     while let Some((i, recorded)) = running.next().await {
         let conversation = &material.conversations[i];
         match recorded {
-            Ok(recorded) => done.push(Run { conversation, recorded }),
+            Ok(recorded) => done.push(Run { place: i, conversation, recorded }),
             Err(error) => failures.push(format!("a conversation of {} failed: {error}", conversation.speaker)),
         }
         progress(&format!("conversation: {} of {n}", done.len() + failures.len()));
@@ -332,6 +334,7 @@ fn sections(
         Measures::of(of_split.iter().copied()).figures(&mut section, "");
         word_figures(&mut section, &runs.done, split);
         section.notes.extend(tables(&of_split));
+        section.notes.extend(faults(&of_split));
         section.others = runs.others;
         sections.push(section);
     }
@@ -371,6 +374,8 @@ async fn judged(runs: &[Run<'_>], url: &str, progress: Progress<'_>) -> Result<V
             let needs_reply = matches!(turn.expected, Expected::Yield | Expected::GoOn);
             let verdict = verdict.filter(|verdict| !needs_reply || verdict.over.is_some());
             let mut one = JudgedTurn::new(turn, split, condition, verdict);
+            one.place = format!("{}.{} {}", run.place + 1, i + 1, run.conversation.speaker);
+            one.heard = run.recorded.heard(i);
             if let Some(cut) =
                 one.verdict.as_ref().filter(|verdict| verdict.yielded == Some(true)).and_then(|verdict| verdict.over)
             {
@@ -638,7 +643,7 @@ mod tests {
         let notes = |n_late| {
             let recorded = Recorded { n_frames: 1_000, n_late, latest_ms: 130.0, ..Recorded::default() };
             let mut section = Section::default();
-            lateness(&mut section, &[Run { conversation: &conversation, recorded }]);
+            lateness(&mut section, &[Run { place: 0, conversation: &conversation, recorded }]);
             (section.figures[0].passes(), section.notes.len())
         };
         assert_eq!((notes(10), notes(11)), ((Some(true), 0), (Some(false), 1)));

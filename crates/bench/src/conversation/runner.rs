@@ -70,19 +70,24 @@ impl Recorded {
         })
     }
 
+    /// The transcripts that came in a turn's time.
+    pub(super) fn heard(&self, index: usize) -> String {
+        let Some((from, until)) = self.window(index) else { return String::new() };
+        let heard = self.transcripts.iter().filter(|(at, _)| *at >= from && *at < until);
+        heard.map(|(_, text)| text.as_str()).collect::<Vec<_>>().join(" ")
+    }
+
     /// Words of the user's that were heard wrongly, and all of them; `None` where they are unknown.
     pub(super) fn word_errors(&self, index: usize, turn: &Turn) -> Option<(usize, usize)> {
-        let (from, until) = self.window(index)?;
+        self.window(index)?;
         if !matches!(turn.expected, Expected::Answer | Expected::Yield)
             || turn.labels.iter().any(|label| label.text.is_empty())
         {
             return None;
         }
         let said = turn.labels.iter().map(|label| label.text.as_str()).collect::<Vec<_>>().join(" ");
-        let heard = self.transcripts.iter().filter(|(at, _)| *at >= from && *at < until);
-        let heard = heard.map(|(_, text)| text.as_str()).collect::<Vec<_>>().join(" ");
         let said = words(&said);
-        Some((n_errors(&said, &words(&heard)).min(said.len()), said.len()))
+        Some((n_errors(&said, &words(&self.heard(index))).min(said.len()), said.len()))
     }
 }
 
