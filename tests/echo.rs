@@ -199,7 +199,7 @@ fn the_reply_that_a_telephone_line_returns_stops_nothing() {
 fn the_reply_played_back_before_its_time_is_not_speech() {
     let reply = &clips()[0];
     let mic = echo_of(reply, 20, -12.0);
-    assert_eq!(count(&voiced(reply, &mic[16 * 270..])), 0);
+    assert_eq!(count(&voiced(reply, &mic[16 * 140..])), 0);
 }
 
 /// Each clip also serves as a user who talks over another clip's echo.

@@ -4,8 +4,8 @@ use super::CliError;
 use std::io::{self, IsTerminal};
 use tracing_subscriber::EnvFilter;
 
-/// Where `trace` would write requests to servers with their keys.
-const WITHOUT_KEYS: &str = "tungstenite::handshake=warn";
+/// Where `trace` would write requests to servers with their keys. A filter that names this target is obeyed.
+const WITHOUT_KEYS: &str = "tungstenite::handshake::client=warn";
 
 /// What is logged where no variable says it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -350,6 +350,7 @@ async fn what_twilio_refuses_is_said_without_secrets() {
     for (twilio, why) in [
         (Twilio::answering(|_| Answer::none()), "no answer in 10 s"),
         (Twilio::answering(|_| Answer::raw("")), "no connection"),
+        (Twilio::answering(|_| Answer::status(503)), "it is not available now"),
         (Twilio::answering(|_| Answer::text("no JSON")), "its answer is no JSON"),
         (Twilio::answering(|_| Answer::json(&json!({"sid": "../x"}))), "its answer names no call"),
         (Twilio::answering(|_| Answer::text(vec![b' '; 70_000])), "its answer cannot be read"),
@@ -364,10 +365,10 @@ async fn what_twilio_refuses_is_said_without_secrets() {
         }
         hub.stop().await;
     }
-    let twilio = Twilio::answering(|_| Answer::status(503));
+    let twilio = Twilio::answering(|_| Answer::status(500));
     let hub = start(twilio.config(), &[], &FakeLlm::default()).await;
     let (_, answer) = call(&hub, json!({"to": CALLEE})).await;
-    assert_eq!(answer["error"]["message"], "The provider refused: status 503");
+    assert_eq!(answer["error"]["message"], "The provider refused: status 500");
     hub.stop().await;
 }
 

@@ -117,8 +117,8 @@ impl History {
         self.has_call(id) || self.items.iter().any(is_remote)
     }
 
-    /// Removes the oldest items until the limits hold, and returns their ids. Items in progress stay, and so does the
-    /// newest item. A call and its result are removed together.
+    /// Removes the oldest items until the limits hold, and returns their ids. Items in progress stay, and so does the last
+    /// item, unless it is the result of a call that goes. A call and its result are removed together.
     pub(super) fn trim(&mut self) -> Vec<ItemId> {
         let mut n_items = self.items.len();
         let mut n_bytes: usize = self.items.iter().map(Item::n_bytes).sum();

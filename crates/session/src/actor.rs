@@ -761,9 +761,10 @@ impl Actor {
     /// The earliest deadline; `settles`: that of the timeline.
     fn next_deadline(&self, settles: Option<Timestamp>) -> Instant {
         let stall = self.hearing.stalls_at();
+        let unheard = self.hearing.forgets_reply_at();
         let hold = self.dialog.next_deadline().filter(|_| !self.is_client_elsewhere());
         let frame = self.client.next_frame(&self.dialog, self.now());
-        let of_session = [stall, hold, frame, settles].into_iter().flatten();
+        let of_session = [stall, unheard, hold, frame, settles].into_iter().flatten();
         let checkpoint = self.snapshots.as_ref().and_then(SnapshotSender::due);
         of_session
             .map(|at| self.clock + at.since_start())
@@ -777,6 +778,7 @@ impl Actor {
         if let Some(edge) = self.hearing.end_stalled(now) {
             self.edge(edge);
         }
+        self.hearing.forget_unheard_reply(now);
         // Where the client is elsewhere, the next hub does what is due.
         if !self.is_client_elsewhere() && self.dialog.next_deadline().is_some_and(|due| now >= due) {
             self.step(Event::Tick { position: self.hearing.position() });

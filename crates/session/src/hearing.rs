@@ -15,6 +15,7 @@ use super::transcription_input::{INPUT_PIECES, Report, TranscriptionInput};
 use super::transcription_task::TranscriptionTask;
 use super::translate;
 use antiphon_audio::codec::CodecError;
+use antiphon_audio::echo::MAX_LEAD;
 use antiphon_dialog::turn::{Decision, Edge};
 use antiphon_dialog::{Command, Event, SpeakerComparison, UtteranceEnd, VoiceSample};
 use antiphon_engine_api::Hop;
@@ -40,8 +41,9 @@ const STALL_MARGIN: Duration = Duration::from_millis(500);
 const OVERLAP_STEP: Samples = Samples(2_560);
 /// Received audio that is reported at once: 100 ms at 16 kHz.
 const REPORTED: Samples = Samples(1_600);
-/// How long a reply is kept for a microphone that has sent nothing yet; what is kept takes up to 700 KiB.
-const MICROPHONE_WITHIN: Duration = Duration::from_secs(10);
+/// How long a reply is kept for a microphone that has sent nothing yet: turn time begins with its first audio, and the echo guard
+/// looks no further ahead.
+const EARLY: Duration = Duration::from_millis(MAX_LEAD as u64 / 16);
 
 /// See the module.
 pub(super) struct Hearing {
@@ -59,8 +61,10 @@ pub(super) struct Hearing {
     overlap_judged_to: Samples,
     speaker: Option<SpeakerState>,
     last_audio: Timestamp,
-    /// When the first reply began that no audio of a microphone had come before.
+    /// When the first reply began, if no audio of a microphone had come.
     first_reply: Option<Timestamp>,
+    /// Until when that reply is kept; `None`: it is not.
+    kept_until: Option<Timestamp>,
 }
 
 impl Hearing {
@@ -86,6 +90,7 @@ impl Hearing {
             speaker,
             last_audio,
             first_reply: None,
+            kept_until: None,
         }
     }
 
@@ -307,17 +312,30 @@ impl Hearing {
         (edge == Some(Edge::Retracted)).then_some(Event::VoiceRetracted)
     }
 
-    /// Whether a microphone may hear the reply: there is one, or it may begin soon, as in a call that begins with a greeting.
-    /// Otherwise forgets what sounded.
+    /// Whether a microphone may hear the reply: there is one, or it may begin at once, as in a call that begins with a
+    /// greeting.
     pub(super) fn may_hear_reply(&mut self, now: Timestamp) -> bool {
         if self.position() > Samples::ZERO {
             return true;
         }
-        let is_early = now.since(*self.first_reply.get_or_insert(now)) < MICROPHONE_WITHIN;
-        if !is_early {
+        let Some(first) = self.first_reply else {
+            self.first_reply = Some(now);
+            self.kept_until = Some(now + EARLY);
+            return true;
+        };
+        now.since(first) < EARLY
+    }
+
+    /// When a reply is given up that no microphone has heard.
+    pub(super) fn forgets_reply_at(&self) -> Option<Timestamp> {
+        self.kept_until
+    }
+
+    /// Forgets a reply that no microphone has heard by now.
+    pub(super) fn forget_unheard_reply(&mut self, now: Timestamp) {
+        if self.kept_until.take_if(|until| now >= *until).is_some() && self.position() == Samples::ZERO {
             self.ingress.forget_reply();
         }
-        is_early
     }
 
     /// Reply audio at 16 kHz that will sound from `at` in turn time on.

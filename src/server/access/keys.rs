@@ -235,6 +235,17 @@ impl Keys {
         self.all.iter().find(|entry| entry.shown() == name).map(|entry| entry.id)
     }
 
+    /// Checks that `name`, which `setting` has, is that of a key, or empty.
+    ///
+    /// # Errors
+    /// It is of none.
+    pub(in crate::server) fn check_name(&self, setting: &str, name: &str) -> Result<(), String> {
+        if name.is_empty() || self.id_by_name(name).is_some() {
+            return Ok(());
+        }
+        Err(format!("{setting}: {name:?} is no API key of this hub"))
+    }
+
     /// The name of the key with this id.
     pub(in crate::server) fn name_of(&self, id: KeyId) -> Option<String> {
         self.all.iter().find(|entry| entry.id == id).map(Entry::shown)

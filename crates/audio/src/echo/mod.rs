@@ -5,7 +5,7 @@
 //! the browser for echo cancellation; this guard serves clients without it. The delay is unknown (network, playback
 //! buffer, room), and the first window of echo must already be recognised.
 //!
-//! 1. While a loud window is unexplained, `search` correlates the last 64 ms of the microphone with 1.48 s of response
+//! 1. While a loud window is unexplained, `search` correlates the last 64 ms of the microphone with 1.34 s of response
 //!    audio and finds the lag.
 //! 2. `canceller` fits 4 ms of echo path at that lag by least squares and subtracts it. Windows that contain other
 //!    sound have less weight.
@@ -29,9 +29,9 @@ use search::{LagCandidate, LagSearch};
 pub const WINDOW: usize = 256;
 /// The largest lag searched, 1.2 s: the delay of the playback buffer, the network and the room.
 pub const MAX_LAG: usize = 19_200;
-/// The largest lead searched, 280 ms: turn time begins with the first audio of a microphone, and a phone may begin to send later
-/// than to play.
-pub const MAX_LEAD: usize = 4_480;
+/// The largest lead searched, 144 ms: turn time begins with the first audio of a microphone, and a phone may begin to send later
+/// than to play. With more of it a search takes another transform.
+pub const MAX_LEAD: usize = 2_304;
 /// Time without response audio in reach after which all memory is freed: 5 s.
 const FREE_AFTER: u64 = 80_000;
 /// A window below this mean square (-60 dBFS) contains no speech; it is neither searched nor used for the fit.
@@ -69,7 +69,7 @@ const MAX_SEARCHES_IN_VAIN: f32 = 4.0;
 const VAIN: u32 = 60;
 
 /// Time from the first response's beginning, 0.7 s, in which a sound that may be its echo is taken for it while no lag is known. A
-/// fricative in the band of a telephone has too little of what a search compares: without this each response was cut before its
+/// fricative in the band of a telephone has too little of what a search compares, and would interrupt the response before its
 /// first vowel.
 const FIRST: u64 = 11_200;
 /// Energy relative to the response up to which a sound may be its echo: a hybrid returns at least 6 dB less (ITU-T G.168).
@@ -194,6 +194,7 @@ impl EchoGuard {
     /// Frees what was added: no microphone hears it.
     pub fn forget(&mut self) {
         self.state = None;
+        self.first_until = None;
     }
 
     /// Playback was stopped for good at `at`: audio scheduled after it will not sound.

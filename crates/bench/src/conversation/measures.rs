@@ -43,11 +43,16 @@ pub(super) struct JudgedTurn {
 }
 
 impl JudgedTurn {
-    pub(super) fn new(turn: &Turn, split: Split, condition: Condition, verdict: Option<Verdict>) -> Self {
+    /// `place`: see the field; `heard`: the user's transcripts.
+    pub(super) fn new(
+        (place, turn): (String, &Turn),
+        heard: String,
+        split: Split,
+        condition: Condition,
+        verdict: Option<Verdict>,
+    ) -> Self {
         let Turn { category, expected, .. } = *turn;
         let said = turn.labels.iter().map(|label| label.text.as_str()).collect::<Vec<_>>().join(" ");
-        let place = String::new();
-        let heard = String::new();
         Self { place, said, heard, category, expected, split, condition, verdict, resumption: None }
     }
 
@@ -287,7 +292,7 @@ mod tests {
 
     fn judged(category: Category, expected: Expected, verdict: Option<Verdict>) -> JudgedTurn {
         let turn = Turn { category, ..turn(expected, &[(0, 500)]) };
-        JudgedTurn::new(&turn, Split::Held, Condition::Clean, verdict)
+        JudgedTurn::new((String::new(), &turn), String::new(), Split::Held, Condition::Clean, verdict)
     }
 
     fn answered(response_ms: Option<f64>, false_cutoff: bool, takeover: Option<bool>) -> JudgedTurn {

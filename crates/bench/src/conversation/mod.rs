@@ -373,9 +373,8 @@ async fn judged(runs: &[Run<'_>], url: &str, progress: Progress<'_>) -> Result<V
             // Where there was nothing to speak over, the turn did not happen as it is labelled.
             let needs_reply = matches!(turn.expected, Expected::Yield | Expected::GoOn);
             let verdict = verdict.filter(|verdict| !needs_reply || verdict.over.is_some());
-            let mut one = JudgedTurn::new(turn, split, condition, verdict);
-            one.place = format!("{}.{} {}", run.place + 1, i + 1, run.conversation.speaker);
-            one.heard = run.recorded.heard(i);
+            let place = format!("{}.{} {}", run.place + 1, i + 1, run.conversation.speaker);
+            let mut one = JudgedTurn::new((place, turn), run.recorded.heard(i), split, condition, verdict);
             if let Some(cut) =
                 one.verdict.as_ref().filter(|verdict| verdict.yielded == Some(true)).and_then(|verdict| verdict.over)
             {

@@ -12,7 +12,7 @@ use axum::http::HeaderValue;
 use axum::http::header::AUTHORIZATION;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD as BASE64;
-use reqwest::{Method, StatusCode};
+use reqwest::{Method, StatusCode, Url};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use std::io;
@@ -70,9 +70,11 @@ impl Ari {
         let mut authorization =
             HeaderValue::try_from(format!("Basic {credentials}")).expect("base64 is the value of a header");
         authorization.set_sensitive(true);
+        // In its usual form: scheme and host in small letters.
+        let address = Url::parse(&account.api_url).map_or_else(|_| account.api_url.clone(), String::from);
         Ok(Self {
             rest: RestClient::new("Asterisk")?,
-            base: format!("{}/ari", account.api_url.trim_end_matches('/')),
+            base: format!("{}/ari", address.trim_end_matches('/')),
             authorization,
             password: password.to_owned(),
             endpoint: account.endpoint.clone(),

@@ -15,7 +15,7 @@ use serde::Deserialize;
 use std::pin::pin;
 use std::time::Duration;
 use tokio::net::TcpStream;
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, sleep, timeout};
 use tokio_tungstenite::tungstenite::client::IntoClientRequest;
 use tokio_tungstenite::tungstenite::protocol::WebSocketConfig;
 use tokio_tungstenite::tungstenite::{Bytes, Error, Message};
@@ -61,9 +61,12 @@ pub(super) async fn follow(ari: &Ari, account: &str, expected: &ExpectedCalls) {
         let pause = match connect(ari).await {
             Ok(socket) => {
                 tracing::info!(account, app = ari.app(), "Asterisk's events arrive");
+                let began = Instant::now();
                 let lost = take_events(ari, account, expected, socket).await;
                 ari.set_has_events(false);
-                pauses.restart();
+                if began.elapsed() >= LONGEST_PAUSE {
+                    pauses.restart();
+                }
                 match lost {
                     EventsLost::Connection(why) => {
                         tracing::warn!(account, why, "Asterisk's events no longer arrive");

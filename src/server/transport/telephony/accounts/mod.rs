@@ -203,7 +203,7 @@ impl Accounts {
 impl Account {
     fn open(name: &str, account: &TelephonyAccount, shared_token_env: &str, keys: &Keys) -> Result<Self, String> {
         let secret = secret_of(name, account, shared_token_env)?;
-        check_key(name, account, keys)?;
+        keys.check_name(&format!("telephony.accounts.{name}.key"), &account.key)?;
         let no_tls = |error: io::Error| format!("telephony.accounts.{name}: {error}");
         let provider = match account.kind {
             AccountKind::Twilio => {
@@ -269,7 +269,7 @@ pub(super) fn problems(settings: &TelephonyConfig, keys: &Keys) -> Vec<String> {
         if !is_unreadable || account.secret_env(shared) != shared {
             problems.extend(secret_of(name, account, shared).err());
         }
-        problems.extend(check_key(name, account, keys).err());
+        problems.extend(keys.check_name(&format!("telephony.accounts.{name}.key"), &account.key).err());
     }
     problems
 }
@@ -291,17 +291,6 @@ fn secret_of(name: &str, account: &TelephonyAccount, shared_token_env: &str) -> 
         };
         format!("telephony.accounts.{name} has no {what}: {what_to_do}")
     })
-}
-
-/// Checks that the key that may call by an account is one of the hub's.
-///
-/// # Errors
-/// It is none.
-fn check_key(name: &str, account: &TelephonyAccount, keys: &Keys) -> Result<(), String> {
-    if account.key.is_empty() || keys.id_by_name(&account.key).is_some() {
-        return Ok(());
-    }
-    Err(format!("telephony.accounts.{name}.key: {:?} is no API key of this hub", account.key))
 }
 
 /// Twilio's status of a call; `None`: it says nothing new.

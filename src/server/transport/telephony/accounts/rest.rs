@@ -46,7 +46,8 @@ impl RestClient {
         self.http.request(method, url)
     }
 
-    /// Sends a request, and gives the status and the body of the answer.
+    /// Sends a request, and gives the status and the body of the answer. What a proxy says of a provider that is away (502 to 504)
+    /// is no answer.
     ///
     /// # Errors
     /// [`ProviderError::Unreachable`].
@@ -58,6 +59,10 @@ impl RestClient {
             ProviderError::Unreachable(if error.is_timeout() { "no answer in 10 s" } else { "no connection" })
         })?;
         let status = response.status();
+        if matches!(status.as_u16(), 502..=504) {
+            tracing::warn!(provider, status = status.as_u16(), "a provider of calls is not available");
+            return Err(ProviderError::Unreachable("it is not available now"));
+        }
         let body = Body::new(response, ANSWER).whole().await.map_err(|error| {
             tracing::warn!(provider, %error, "the answer of a provider of calls is not read");
             ProviderError::Unreachable("its answer cannot be read")

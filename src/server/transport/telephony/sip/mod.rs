@@ -112,7 +112,7 @@ impl Sip {
         let mut settings = Vec::new();
         for (name, trunk) in &config.trunks {
             trunks.push(trunk_of(name, trunk).map_err(io::Error::other)?);
-            check_key(name, trunk, keys).map_err(io::Error::other)?;
+            keys.check_name(&format!("sip.trunks.{name}.key"), &trunk.key).map_err(io::Error::other)?;
             settings.push(TrunkSettings {
                 key: trunk.key.clone(),
                 route: trunk.route.clone(),
@@ -196,7 +196,7 @@ pub(in crate::server) fn problems(config: &SipConfig, keys: &Keys, has_certifica
     }
     for (name, trunk) in &config.trunks {
         problems.extend(trunk_of(name, trunk).err());
-        problems.extend(check_key(name, trunk, keys).err());
+        problems.extend(keys.check_name(&format!("sip.trunks.{name}.key"), &trunk.key).err());
     }
     if !config.tls_listen.is_empty() && config.tls_cert.is_empty() && !has_certificate {
         problems.push(NO_CERTIFICATE.to_owned());
@@ -237,15 +237,6 @@ fn trunk_of(name: &str, trunk: &SipTrunk) -> Result<Trunk, String> {
         Registration { host, port, transport: transport_of(trunk), user }
     });
     Ok(Trunk { allowed: trunk.networks(), credentials, registration })
-}
-
-/// Checks that the key of the trunk's calls is one of the hub's.
-///
-/// # Errors
-/// It is none.
-fn check_key(name: &str, trunk: &SipTrunk, keys: &Keys) -> Result<(), String> {
-    let none = |_| format!("sip.trunks.{name}.key: {:?} is no API key of this hub", trunk.key);
-    settings::owner(keys, &trunk.key).map(drop).map_err(none)
 }
 
 /// The address under which peers reach the hub.

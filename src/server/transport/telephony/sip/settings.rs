@@ -61,7 +61,7 @@ pub(super) struct CallWebhook {
 /// The key that a trunk's calls belong to.
 ///
 /// # Errors
-/// The name is of no key, or the hub has keys and there is no name.
+/// The name is of no key.
 pub(super) fn owner(keys: &Keys, name: &str) -> Result<Option<KeyId>, &'static str> {
     if name.is_empty() {
         return Ok(None);
