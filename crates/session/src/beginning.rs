@@ -98,6 +98,9 @@ impl Beginning {
             .with_max_tool_rounds(max_tool_rounds)
             .with_speculation(speculation);
         let mut ingress = ingress(setup, &session, recorder);
+        if opening.by_phone {
+            ingress.expect_line();
+        }
         ingress.reduce_noise(translate::noise_reduction(&session));
         let delivery = if transport == WEBSOCKET { Delivery::Reliable } else { Delivery::Lossy };
         Self {

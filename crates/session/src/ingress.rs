@@ -102,6 +102,11 @@ impl Ingress {
         }
     }
 
+    /// The microphone is a telephone's.
+    pub(super) fn expect_line(&mut self) {
+        self.microphone.expect_line();
+    }
+
     /// The same with at least `kept` of audio in the pre-roll, for a turn model. Call before any audio.
     pub(super) fn keeping(self, kept: Samples) -> Self {
         Self { kept, preroll: PreRoll::new(self.turns.capacity().max(kept)), ..self }

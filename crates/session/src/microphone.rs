@@ -39,6 +39,11 @@ pub(super) struct Microphone {
 }
 
 impl Microphone {
+    /// It is a telephone's.
+    pub(super) fn expect_line(&mut self) {
+        self.guard.expect_line();
+    }
+
     /// Reduces noise so from the next window on, or not any more.
     pub(super) fn reduce_noise(&mut self, reduction: Option<NoiseReduction>) {
         self.reduction = reduction;

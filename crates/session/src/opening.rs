@@ -38,6 +38,8 @@ pub struct Opening {
     pub limits: Option<Arc<dyn SessionLimits>>,
     /// The transport's name in turn records; `None`: [`WEBSOCKET`].
     pub transport: Option<&'static str>,
+    /// Whether the client is a telephone, whose line may return the reply.
+    pub by_phone: bool,
     /// ISO-639-1 code of the language that the client prefers: the recognizer tries it first where it detects the language.
     pub language: Option<&'static str>,
 }

@@ -94,6 +94,7 @@ pub(in crate::server) async fn upgrade(
         snapshots: None,
         limits: None,
         transport: None,
+        by_phone: false,
         language: caller.language,
     };
     let admitted = match admission::admit(&sessions, client, caller.owner, ROUTE) {

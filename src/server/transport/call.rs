@@ -43,6 +43,8 @@ pub(in crate::server) struct CallOpening {
     pub(in crate::server) transport: &'static str,
     /// The pattern of the route or the listener's name, for the security log.
     pub(in crate::server) route: &'static str,
+    /// Whether the peer is a telephone.
+    pub(in crate::server) by_phone: bool,
     /// Tools that the hub itself offers to the model.
     pub(in crate::server) tools: Option<HubServer>,
     /// What answers in the place of the hub's language model.
@@ -155,7 +157,7 @@ impl Call {
         caller: Caller,
         opening: CallOpening,
     ) -> Self {
-        let CallOpening { mode, settings, model, intent, transport, tools, llm, .. } = opening;
+        let CallOpening { mode, settings, model, intent, transport, by_phone, tools, llm, .. } = opening;
         let dialect = sessions.dialect();
         let revoked = caller.lease(&sessions.access.keys);
         let opening = Opening {
@@ -169,6 +171,7 @@ impl Call {
             sees_causes: admitted.who.sees_causes(&sessions.access),
             snapshots: None,
             transport: Some(transport),
+            by_phone,
             limits: Some(Arc::new(admitted.who.limits(&sessions.access))),
             language: caller.language,
         };

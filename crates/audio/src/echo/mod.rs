@@ -68,9 +68,9 @@ const MAX_SEARCHES_IN_VAIN: f32 = 4.0;
 /// Five seconds of searches at the full rate.
 const VAIN: u32 = 60;
 
-/// Time from the first response's beginning, 0.7 s, in which a sound that may be its echo is taken for it while no lag is known. A
-/// fricative in the band of a telephone has too little of what a search compares, and would interrupt the response before its
-/// first vowel.
+/// On a telephone line: time from the first response's beginning, 0.7 s, in which a sound that may be its echo is taken for it
+/// while no lag is known. A fricative in the band of a telephone has too little of what a search compares, and would interrupt
+/// the response before its first vowel.
 const FIRST: u64 = 11_200;
 /// Energy relative to the response up to which a sound may be its echo: a hybrid returns at least 6 dB less (ITU-T G.168).
 const STRONGEST_ECHO: f32 = 0.25;
@@ -97,6 +97,8 @@ pub struct EchoGuard {
     /// Searches in a row without a confirmed lag, kept for the same reason. A voice resembles another one now and then; only
     /// a lag that is found again is an echo.
     n_vain: u32,
+    /// The microphone is a telephone's.
+    is_line: bool,
     /// When [`FIRST`] is over; `None`: there was no response.
     first_until: Option<u64>,
     state: Option<Box<EchoState>>,
@@ -167,6 +169,12 @@ impl EchoGuard {
         Self::default()
     }
 
+    /// The microphone is a telephone's, whose line may return the response from its first sound on. Who speaks over the beginning of
+    /// the first response, and more quietly than that, is heard up to 0.7 s later.
+    pub fn expect_line(&mut self) {
+        self.is_line = true;
+    }
+
     /// Turn time of the next window's first sample.
     pub fn position(&self) -> Samples {
         Samples(self.position)
@@ -227,7 +235,7 @@ impl EchoGuard {
         state.recent.push(window);
         state.reference.forget_before(start);
         let explained = state.cancel(&mut self.lag, &mut self.n_vain, &unit(window), start, out);
-        if self.lag.is_none() && self.first_until.is_some_and(|until| start < until) {
+        if self.is_line && self.lag.is_none() && self.first_until.is_some_and(|until| start < until) {
             state.turn_down_what_may_be_echo(&unit(window), start, out);
         }
         EchoVerdict { explained, in_reach: true, lag: self.lag }

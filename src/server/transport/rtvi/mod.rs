@@ -72,6 +72,7 @@ pub(in crate::server) async fn upgrade(
         intent: Some(SessionKind::Realtime),
         transport: "rtvi",
         route: ROUTE,
+        by_phone: false,
         tools: None,
         llm: None,
     };

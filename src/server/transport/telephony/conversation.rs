@@ -281,6 +281,7 @@ fn begin(
         intent: Some(SessionKind::Realtime),
         transport: peer,
         route,
+        by_phone: true,
         tools: tools.as_ref().map(CallTools::server),
         llm: None,
     };

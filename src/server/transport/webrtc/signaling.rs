@@ -200,8 +200,17 @@ pub(in crate::server::transport) fn open(
     let transport_name = if is_rtvi { RTVI_TRANSPORT } else { TRANSPORT };
     let intent = is_rtvi.then_some(SessionKind::Realtime);
     let mode = AudioMode::Opus;
-    let opening =
-        CallOpening { mode, settings, model, intent, transport: transport_name, route, tools: None, llm: None };
+    let opening = CallOpening {
+        mode,
+        settings,
+        model,
+        intent,
+        transport: transport_name,
+        route,
+        by_phone: false,
+        tools: None,
+        llm: None,
+    };
     let call = Call::begin(sessions, admitted, caller, opening);
     let (connection, sdp) = connection(webrtc, answered);
     // One at a time: a peer waits for its answer.

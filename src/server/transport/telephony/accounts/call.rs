@@ -167,6 +167,7 @@ impl PlannedCall {
             intent: Some(SessionKind::Realtime),
             transport: provider.transport(),
             route: ROUTE,
+            by_phone: true,
             tools: tools.as_ref().map(CallTools::server),
             llm: None,
         };

@@ -339,6 +339,7 @@ impl PreparedCall {
             intent: Some(SessionKind::Realtime),
             transport: TRANSPORT,
             route: ROUTE,
+            by_phone: true,
             tools: tools.as_ref().map(CallTools::server),
             llm: None,
         };

@@ -196,6 +196,7 @@ impl Dialer {
             intent: Some(SessionKind::Realtime),
             transport: TRANSPORT,
             route: ROUTE,
+            by_phone: true,
             tools: tools.as_ref().map(CallTools::server),
             llm: recital.map(|text| Arc::new(Recital::new(text)) as Arc<dyn Llm>),
         };
