@@ -1,4 +1,4 @@
-//! A call out as its provider has it, whoever that is.
+//! A call out at its provider.
 //!
 //! [`super::call`] makes, connects and ends calls by [`ProviderCall`], which [`super::twilio_call`] and
 //! [`super::asterisk_call`] implement. Nothing here decides about a call or knows a provider's requests.
