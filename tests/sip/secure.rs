@@ -173,10 +173,7 @@ async fn a_call_out_by_tls_goes_to_whom_an_authority_vouches_for() {
     ] {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let port = listener.local_addr().expect("bound").port();
-        let (mut config, _, _) = secure_config();
-        config.sip.tls_cert = stranger.path("cert");
-        config.sip.tls_key = stranger.path("key");
-        config.sip.tls_ca = trusted.path("cert");
+        let (mut config, _) = config_trusting(trusted, &stranger);
         config.sip.call_to = vec!["tel:+49*".into()];
         let trunk = trunk(&mut config);
         trunk.host = format!("localhost:{port}");
@@ -207,6 +204,15 @@ async fn a_call_out_by_tls_goes_to_whom_an_authority_vouches_for() {
     }
 }
 
+/// Settings of a hub that trusts one certificate and has another, and its address by TLS.
+fn config_trusting(trusted: &Certificate, own: &Certificate) -> (Config, SocketAddr) {
+    let (mut config, _, by_tls) = secure_config();
+    config.sip.tls_cert = own.path("cert");
+    config.sip.tls_key = own.path("key");
+    config.sip.tls_ca = trusted.path("cert");
+    (config, by_tls)
+}
+
 /// The next message of the hub at this socket.
 async fn next(socket: &UdpSocket) -> Message {
     let mut buffer = [0; 8_192];
@@ -222,10 +228,7 @@ async fn a_trunk_is_registered_by_tls_and_its_calls_come_by_that_connection() {
     for trusted in [&stranger, &registrar] {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let port = listener.local_addr().expect("bound").port();
-        let (mut config, _, by_tls) = secure_config();
-        config.sip.tls_cert = stranger.path("cert");
-        config.sip.tls_key = stranger.path("key");
-        config.sip.tls_ca = trusted.path("cert");
+        let (mut config, by_tls) = config_trusting(trusted, &stranger);
         let trunk = trunk(&mut config);
         trunk.allow.clear();
         trunk.register = format!("localhost:{port}");
