@@ -1,7 +1,7 @@
 //! `antiphon-bench conversation`: conversation quality.
 
 use super::{hub_command, progress, write_report};
-use crate::conversation::{self, ConversationPlan, Layout, Split};
+use crate::conversation::{self, ConversationPlan, Layout, Split, VoiceFolder};
 use crate::peers::{RealModels, RealPeer};
 use antiphon::cli::CliError;
 use clap::{Args, ValueEnum};
@@ -41,6 +41,9 @@ pub struct ConversationArgs {
     /// More people's speech: a folder of WAV or FLAC files for each, or one of a single person
     #[arg(long, value_name = "FOLDER")]
     speech: Option<PathBuf>,
+    /// English voices of a model speak in the place of flite's, such as kokoro=models/kokoro
+    #[arg(long, value_name = "ENGINE=FOLDER", value_parser = voice_folder)]
+    voices: Option<VoiceFolder>,
     /// Data of a published benchmark, instead of the composed conversations
     #[arg(long, value_name = "FOLDER", requires = "layout")]
     data: Option<PathBuf>,
@@ -94,6 +97,15 @@ pub struct ConversationArgs {
     strict: bool,
 }
 
+fn voice_folder(text: &str) -> Result<VoiceFolder, String> {
+    match text.split_once('=') {
+        Some((engine, folder)) if !engine.is_empty() && !folder.is_empty() => {
+            Ok(VoiceFolder { engine: engine.into(), folder: folder.into() })
+        }
+        _ => Err("expected an engine and the folder of its model, such as kokoro=models/kokoro".into()),
+    }
+}
+
 /// A type of turn detection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 #[value(rename_all = "snake_case")]
@@ -115,6 +127,7 @@ pub(super) async fn run(args: ConversationArgs) -> Result<(), CliError> {
         seed: args.seed,
         at_once: args.at_once.into(),
         speech: args.speech,
+        voices: args.voices,
         data: args.layout.zip(args.data),
         curve_only: args.curve,
         with_words: args.words,

@@ -27,6 +27,7 @@ mod voices;
 
 pub use layouts::Layout;
 pub use scenario::Split;
+pub use voices::VoiceFolder;
 
 use super::hub_process::{Engines, Hub};
 use super::machine::Machine;
@@ -74,6 +75,8 @@ pub struct ConversationPlan {
     pub at_once: usize,
     /// Further people's speech.
     pub speech: Option<PathBuf>,
+    /// Voices in the place of flite's.
+    pub voices: Option<VoiceFolder>,
     /// A published benchmark's data, instead of the generator's.
     pub data: Option<(Layout, PathBuf)>,
     /// Only the curve.
@@ -155,12 +158,12 @@ async fn measure(plan: &ConversationPlan, progress: Progress<'_>) -> Result<Vec<
 }
 
 async fn composed(plan: &ConversationPlan, progress: Progress<'_>) -> Result<Material, BenchError> {
-    let speakers = voices::speakers(plan.speech.clone(), progress).await?;
     let n = if plan.quick { generator::N_QUICK } else { generator::N_CONVERSATIONS };
     let splits = match plan.split {
         Some(split) => vec![split],
         None => vec![Split::Held, Split::Dev],
     };
+    let speakers = voices::speakers(&splits, plan.speech.clone(), plan.voices.clone(), progress).await?;
     // The curve is of one half.
     let swept = splits[0];
     let seed = plan.seed;
@@ -603,6 +606,7 @@ mod tests {
             seed: 1,
             at_once: 1,
             speech: None,
+            voices: None,
             data: None,
             curve_only: false,
             with_words: false,

@@ -1,8 +1,9 @@
 //! The speakers: people's clips of the repository (and of a folder), and the voices that the hub can speak with.
 //!
 //! A speaker of clips says phrases of a recording with the pauses that it has. A synthetic speaker says the
-//! [`Lines`] of its half, spoken once. A speaker belongs to one half; synthetic voices alternate. Backchannels, hesitations,
-//! corrections and numbers exist in synthetic voices only: no recording in the repository has them.
+//! [`Lines`] of its half, spoken once. A speaker belongs to one half; synthetic voices alternate. They are those of the
+//! installed engine, and of a [`VoiceFolder`], or else of flite. Backchannels, hesitations, corrections and numbers exist
+//! in synthetic voices only: no recording in the repository has them.
 
 use super::super::load::Clips;
 use super::super::{BenchError, Progress, questions};
@@ -13,6 +14,7 @@ use antiphon::assembly::{self, EnginesError};
 use antiphon::config::{self, Config, Sources};
 use antiphon_client::RATE;
 use antiphon_engine_api::tts::{SpeechRequest, Tts};
+use antiphon_engines::tts::TtsConfig;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -20,8 +22,9 @@ use std::sync::Arc;
 /// Clips of the repository, from its root: a reader, and a speech.
 const READER: &str = "tests/fixtures/speech";
 const SPEECH: &str = "tests/fixtures/jfk.flac";
-/// Synthetic voices of an engine that are taken.
+/// Synthetic voices of an engine that are taken, and of a folder.
 const MAX_VOICES: usize = 4;
+const MAX_FOLDER_VOICES: usize = 8;
 /// A pause between two phrases of a clip, and a phrase, in windows of 20 ms.
 const PAUSE_WINDOWS: usize = 8;
 const PHRASE_WINDOWS: usize = 15;
@@ -63,38 +66,82 @@ impl Speaker {
     }
 }
 
-/// Reads and speaks everything. `folder`: more people, a folder of sounds for each, or one of a single person.
+/// A model whose English voices speak in the place of flite's.
+#[derive(Clone, Debug)]
+pub struct VoiceFolder {
+    /// `kokoro`, `piper`, or another engine of `tts.engine` with a model of its own.
+    pub engine: String,
+    /// As `tts.model`.
+    pub folder: PathBuf,
+}
+
+/// Reads and speaks everything for these halves. `folder`: more people, a folder of sounds for each, or one of a single
+/// person.
 ///
 /// # Errors
 /// The repository's clips cannot be read, or a voice fails.
-pub(super) async fn speakers(folder: Option<PathBuf>, progress: Progress<'_>) -> Result<Vec<Speaker>, BenchError> {
+pub(super) async fn speakers(
+    halves: &[Split],
+    folder: Option<PathBuf>,
+    voices: Option<VoiceFolder>,
+    progress: Progress<'_>,
+) -> Result<Vec<Speaker>, BenchError> {
     progress("conversation: reading people's clips");
     let mut speakers = tokio::task::spawn_blocking(move || people(folder.as_deref())).await??;
+    speakers.retain(|speaker| halves.contains(&speaker.split));
     let config = config::load(&Sources::of_process(None)).map_err(|error| BenchError::Method(error.to_string()))?;
     let config = Config { models: config.models, onnx: config.onnx, tts: config.tts, ..Config::default() };
-    let installed = tokio::task::spawn_blocking(move || assembly::tts(&config)).await?;
-    let installed = installed.map_err(EnginesError::from)?;
-    let flite = questions::speaker().await?;
-    let mut n_synthetic = 0;
-    for engine in [&installed, &flite] {
-        if engine.name() == flite.name() && Arc::ptr_eq(engine, &installed) {
-            continue;
+    let installed = engine_of(config.clone()).await?;
+    let engines = match voices {
+        Some(VoiceFolder { engine, folder }) => {
+            let model = folder.display().to_string();
+            let tts = TtsConfig { engine, model, ..config.tts };
+            let of_folder = engine_of(Config { tts, ..config }).await?;
+            vec![(installed, MAX_VOICES), (of_folder, MAX_FOLDER_VOICES)]
         }
-        let ids: Vec<String> = engine.voices().into_iter().map(|voice| voice.id).take(MAX_VOICES).collect();
-        for id in ids {
-            progress(&format!("conversation: {} speaks as {id}", engine.name()));
+        None => {
+            let flite = questions::speaker().await?;
+            let is_flite = installed.name() == flite.name();
+            let mut engines = vec![(installed, MAX_VOICES), (flite, MAX_VOICES)];
+            if is_flite {
+                engines.truncate(1);
+            }
+            engines
+        }
+    };
+    let mut n_synthetic = 0;
+    for (engine, n_voices) in engines {
+        for id in english_voices(&*engine, n_voices) {
             // Held first: the voice that is installed is heard in the report.
             let split = if n_synthetic % 2 == 0 { Split::Held } else { Split::Dev };
             n_synthetic += 1;
+            if !halves.contains(&split) {
+                continue;
+            }
+            progress(&format!("conversation: {} speaks as {id}", engine.name()));
             let mut lines = BTreeMap::new();
             for text in Lines::of(split).texts() {
-                lines.insert(text, levelled(&spoken(&**engine, text, &id).await?));
+                lines.insert(text, levelled(&spoken(&*engine, text, &id).await?));
             }
             let name = format!("{}: {id}", engine.name());
             speakers.push(Speaker { name, split, lines, clips: Vec::new() });
         }
     }
     Ok(speakers)
+}
+
+/// The voice of these settings, which is loaded.
+async fn engine_of(config: Config) -> Result<Arc<dyn Tts>, BenchError> {
+    let engine = tokio::task::spawn_blocking(move || assembly::tts(&config)).await?;
+    Ok(engine.map_err(EnginesError::from)?)
+}
+
+/// At most `n` English voices of an engine, from its whole list: neighbours are alike.
+fn english_voices(engine: &dyn Tts, n: usize) -> Vec<String> {
+    let voices = engine.voices().into_iter().filter(|voice| voice.language.starts_with("en"));
+    let ids: Vec<String> = voices.map(|voice| voice.id).collect();
+    let step = ids.len().div_ceil(n).max(1);
+    ids.into_iter().step_by(step).collect()
 }
 
 async fn spoken(engine: &dyn Tts, text: &str, voice: &str) -> Result<Vec<i16>, BenchError> {
