@@ -21,8 +21,8 @@ impl AnswerSplit {
     /// Whether the line of this index, from 0, is part of it.
     fn has(self, index: usize) -> bool {
         match self {
-            Self::Dev => index % 2 == 0,
-            Self::Held => index % 2 == 1,
+            Self::Dev => index.is_multiple_of(2),
+            Self::Held => !index.is_multiple_of(2),
             Self::All => true,
         }
     }
