@@ -5,6 +5,8 @@
 
 use super::{BenchError, Process, name_of};
 use clap::ValueEnum;
+use rand::RngExt;
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, UdpSocket};
 use std::path::PathBuf;
 use std::process::Stdio;
 use std::time::Duration;
@@ -110,6 +112,14 @@ pub(super) async fn start(
         return Err(BenchError::hub("ended before it was ready; see its output above"));
     }
     Ok(StartedProcess { line: line.trim().to_owned(), process: Process(pid), child, stdout })
+}
+
+/// An address of this machine that is free for UDP and TCP, where a hub may listen for SIP.
+pub(super) fn free_address() -> Result<SocketAddr, BenchError> {
+    let is_free = |address: &SocketAddr| TcpListener::bind(address).is_ok() && UdpSocket::bind(address).is_ok();
+    let ports = std::iter::repeat_with(|| rand::rng().random_range(10_000..20_000)).take(1_000);
+    let mut addresses = ports.map(|port| SocketAddr::from((Ipv4Addr::LOCALHOST, port)));
+    addresses.find(is_free).ok_or_else(|| BenchError::Method("no port is free for SIP".into()))
 }
 
 #[cfg(test)]

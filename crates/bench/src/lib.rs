@@ -8,6 +8,7 @@
 //! The head of each file describes the method. All measures share the machine with their clients and with other
 //! programs, so each section reports how much CPU time other programs used.
 
+pub mod answers;
 mod backchannels;
 mod barge_in;
 pub mod cli;

@@ -49,6 +49,7 @@ fn wrong_usage_ends_with_2_and_a_missing_file_with_1() {
     check(&["voice", "--loss", "0.1"], &[], 2, "--loss needs --audio pcm16 or opus");
     check(&["voice", "--barge-in", "2"], &[], 2, "write a share from 0.0 to 1.0");
     check(&["--quick", "voice"], &[], 2, "cannot be used with");
+    check(&["answers", "--at-once", "0"], &[], 2, "0 is not in 1..=32");
     check(&["voice", "--clips", "nowhere"], &[], 1, "nowhere: No such file");
 }
 

@@ -1,5 +1,6 @@
 //! The command line of `antiphon-bench`: selects the measures, and starts the hub and mock engines as processes.
 
+mod answers;
 mod cluster;
 mod conversation;
 mod peers;
@@ -31,6 +32,7 @@ Examples:
   antiphon-bench cluster                   engine workers over NATS, on this machine
   antiphon-bench transports                calls by WebRTC and by phone
   antiphon-bench phones                    100 calls by SIP
+  antiphon-bench answers                   who answers calls out: people, answering machines, menus
 
 Each measure starts its own hubs as separate processes on free ports of this machine and talks to them in real time. The
 default settings are used, whatever is configured, and engines that need no model where a measure names no others; only
@@ -98,6 +100,8 @@ enum What {
     Transports(transports::TransportsArgs),
     /// Many calls by SIP and G.711: processor time, answers, lost turns, what the hub adds to the way of sound
     Phones(transports::PhonesArgs),
+    /// Who answers a call out, with spoken answers: how many are found right, how fast (needs make run)
+    Answers(Box<answers::AnswersArgs>),
     /// Climbs in sessions until an objective breaks, holds, spikes, soaks
     Stress(Box<stress::StressArgs>),
     /// This hub and a pipecat bot on the same mock engines, in one sitting
@@ -140,6 +144,7 @@ async fn dispatch(args: Cli) -> Result<(), CliError> {
         Some(What::Cluster(args)) => cluster::run(args).await,
         Some(What::Transports(args)) => transports::run(args).await,
         Some(What::Phones(args)) => transports::run_phones(args).await,
+        Some(What::Answers(args)) => answers::run(*args).await,
         Some(What::ClusterWorker(args)) => cluster::run_worker(args).await,
     }
 }

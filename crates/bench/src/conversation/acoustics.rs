@@ -41,13 +41,17 @@ pub(super) fn ms_of(samples: usize) -> u32 {
 pub(super) fn levelled(samples: &[i16]) -> Vec<i16> {
     let Some((first, last)) = loud(samples) else { return Vec::new() };
     let spoken = &samples[first..=last];
+    scaled(spoken, SPEECH_RMS / voiced_rms(spoken).max(1.0))
+}
+
+/// Root mean square of speech at [`RATE`], where it is loud.
+pub(crate) fn voiced_rms(spoken: &[i16]) -> f64 {
     let frames = spoken.chunks(samples_of(20));
     let powers: Vec<f64> = frames.map(power).collect();
     let most = powers.iter().copied().fold(0.0, f64::max);
     // Pauses do not count: 30 dB below the loudest frame is not the voice.
     let voiced: Vec<f64> = powers.into_iter().filter(|power| *power > most / 1e3).collect();
-    let rms = (voiced.iter().sum::<f64>() / voiced.len().max(1) as f64).sqrt();
-    scaled(spoken, SPEECH_RMS / rms.max(1.0))
+    (voiced.iter().sum::<f64>() / voiced.len().max(1) as f64).sqrt()
 }
 
 fn power(frame: &[i16]) -> f64 {
@@ -55,12 +59,12 @@ fn power(frame: &[i16]) -> f64 {
 }
 
 /// The samples by a factor.
-pub(super) fn scaled(samples: &[i16], by: f64) -> Vec<i16> {
+pub(crate) fn scaled(samples: &[i16], by: f64) -> Vec<i16> {
     samples.iter().map(|sample| (f64::from(*sample) * by) as i16).collect()
 }
 
 /// The factor of a level in dB.
-pub(super) fn gain(db: f64) -> f64 {
+pub(crate) fn gain(db: f64) -> f64 {
     10f64.powf(db / 20.0)
 }
 

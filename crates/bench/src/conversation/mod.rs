@@ -10,7 +10,7 @@
 //! What was heard of a reply that was cut is what the recognizer of the same hub makes of its sound, when all
 //! conversations are over.
 
-mod acoustics;
+pub(crate) mod acoustics;
 mod endpointing;
 mod generator;
 mod judge;

@@ -9,7 +9,7 @@
 use super::calls::together;
 use super::client::{Client, SipPhone, Transport};
 use super::*;
-use std::net::{Ipv4Addr, SocketAddr, TcpListener, UdpSocket};
+use crate::hub_process::free_address;
 use std::sync::Mutex;
 
 /// As in [`super::phones`].
@@ -58,12 +58,4 @@ pub(super) async fn measure(plan: &TransportsPlan, progress: Progress<'_>) -> Re
     section.figures.push(Figure::new("added to the way of sound", Unit::Ms, added, waits.len()).at_most(ADDED_MS));
     section.notes.extend(pinned.as_ref().err().map(|why| format!("nothing was pinned to a core: {why}")));
     Ok(Measurement { section, hub_cpu_s: pair.stop().await? })
-}
-
-/// An address of this machine that is free for UDP and TCP.
-fn free_address() -> Result<SocketAddr, BenchError> {
-    let is_free = |address: &SocketAddr| TcpListener::bind(address).is_ok() && UdpSocket::bind(address).is_ok();
-    let ports = std::iter::repeat_with(|| rand::rng().random_range(10_000..20_000)).take(1_000);
-    let mut addresses = ports.map(|port| SocketAddr::from((Ipv4Addr::LOCALHOST, port)));
-    addresses.find(is_free).ok_or_else(|| BenchError::Method("no port is free for SIP".into()))
 }
