@@ -63,8 +63,8 @@ antiphon_types::settings! {
         /// { front_desk = "tel:+4930123" }; these need no entry in transfer_to. At most 64.
         pub tool_transfer_call: BTreeMap<String, String> = BTreeMap::new(), Rule::TextsByName(64, 256, "tel:+4930123");
         /// How transfer_call transfers: "blind": the other side calls the target in the hub's place; the model
-        /// does not learn what comes of it. "warm", by SIP: the hub calls the target, says the model's summary
-        /// and connects the caller; such a call is one of max_calls_out.
+        /// does not learn what comes of it. "warm": the hub calls the target, says the model's summary and
+        /// connects the caller; such a call is one of max_calls_out.
         pub tool_transfer_kind: TransferKind = TransferKind::Blind, Rule::OneOf(&["blind", "warm"]);
         /// What a call out does when an answering machine answers: "go_on", as with a person; "hang_up";
         /// "leave_message" after its beep, and then hang up; "ask_model": the model is told after the beep.

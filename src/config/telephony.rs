@@ -89,7 +89,7 @@ pub struct TelephonyAccount {
     pub endpoint: String,
     /// Asterisk: the connection of its `websocket_client.conf` that leads to the hub; empty: `antiphon`.
     pub connection: String,
-    /// Asterisk: the context of its dialplan in which transferred calls go on; empty: they are not transferred.
+    /// Asterisk: the context of its dialplan in which calls go on that are transferred blind; empty: none is.
     pub transfer_context: String,
     /// The numbers that it calls from; the first where a request names none.
     pub numbers: Vec<String>,

@@ -1,5 +1,6 @@
 //! A phone that speaks SIP and RTP over real sockets of this machine.
 
+use crate::telephony::phone::ends_with_tone;
 use antiphon_audio::codec::{self, Delivery, G722In, G722Out, OpusIn, OpusOut};
 use antiphon_sip::rtp::{self, Packet};
 use antiphon_sip::sdp::{self, Agreed, Codec, Local, Protection};
@@ -543,23 +544,7 @@ impl Phone {
 
     /// Whether what it heard from 400 to 200 ms ago is a tone of this frequency, in Hz: the other side may be a little ahead.
     pub fn hears(&self, hz: f32) -> bool {
-        let rate = if self.encoder.rate() == 8_000 { 8_000.0 } else { 16_000.0 };
-        let n = (rate / 5.0) as usize;
-        let Some(from) = self.heard.len().checked_sub(2 * n) else { return false };
-        let samples = &self.heard[from..from + n];
-        let mut sin = 0.0;
-        let mut cos = 0.0;
-        let mut energy = 0.0;
-        for (i, sample) in samples.iter().enumerate() {
-            let phase = TAU * hz * i as f32 / rate;
-            let sample = f32::from(*sample);
-            sin += sample * phase.sin();
-            cos += sample * phase.cos();
-            energy += sample * sample;
-        }
-        let is_loud = energy / n as f32 > 1_000.0 * 1_000.0;
-        // Of a pure tone, half of the samples' number.
-        is_loud && (sin * sin + cos * cos) / energy > 0.4 * n as f32
+        ends_with_tone(&self.heard, if self.encoder.rate() == 8_000 { 8_000 } else { 16_000 }, hz)
     }
 
     /// The `Refer-To` by which another phone takes the hub's place in a call that this one has answered.

@@ -1,6 +1,8 @@
 //! Calls out by Asterisk: a fake of its REST interface (ARI), whose events the tests send and whose streams they open.
 
-use super::calls_out::{CALLEE, hang_up, is_over, post, start};
+use super::calls_out::{
+    CALLEE, beside, connected_to, hang_up, hear_each_other, hear_summary, is_over, post, refer_warm, start,
+};
 use super::phone::{Phone, Provider};
 use super::{NUMBER, open_config};
 use crate::hub::Hub;
@@ -631,7 +633,7 @@ async fn a_call_goes_on_in_the_dialplan_where_the_settings_allow_it() {
     for (body, status, code) in [
         (json!({"target_uri": "tel:+33123"}), 403, "transfer_not_allowed"),
         (json!({"target_uri": "sip:ann@pbx.example.com"}), 400, "invalid_target_uri"),
-        (json!({"target_uri": "tel:+4930124", "warm": {"summary": "Ann calls."}}), 400, "transfer_not_supported"),
+        (json!({"target_uri": "tel:+4930124", "warm": {"summary": " "}}), 400, "invalid_value"),
     ] {
         let (found, answer) = refer(body.clone()).await;
         assert_eq!((found, &answer["error"]["code"]), (status, &json!(code)), "{body}");
@@ -646,6 +648,92 @@ async fn a_call_goes_on_in_the_dialplan_where_the_settings_allow_it() {
     is_over(&hub, &id, "ended").await;
     hub.stop().await;
     asterisk.has_no_more();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_is_transferred_warm_without_a_context() {
+    for target_hangs_up in [true, false] {
+        let mut asterisk = Asterisk::new();
+        let hub = asterisk.hub(asterisk.config(), &["Hello?"], &FakeLlm::default()).await;
+        let (id, of_caller, mut caller) = asterisk.answered(&hub, json!({"from": "100"})).await;
+        caller.silence(200).await;
+        let told = async {
+            let asked = asterisk.next(CHANNELS).await;
+            assert_eq!((&asked["endpoint"], &asked["callerId"]), (&json!("PJSIP/+4930124@trunk"), &json!("100")));
+            let channel = asked["channelId"].as_str().expect("a name").to_owned();
+            let mut target = asterisk.picks_up(&hub, &channel).await;
+            hear_summary(&mut target).await;
+            (channel, target)
+        };
+        let both = async { tokio::join!(refer_warm(&hub, &id), told) };
+        let (answer, (of_target, mut target)) = beside(&mut caller, both).await;
+        assert_eq!(answer, (200, Value::Null));
+        hear_each_other(&mut caller, &mut target).await;
+        let target_id = connected_to(&hub, &id).await;
+        assert_eq!(connected_to(&hub, &target_id).await, id);
+        for key in ['5', '#'] {
+            caller.press(key).await;
+        }
+        for keys in ["5", "#"] {
+            let pressed = asterisk.next(&format!("{CHANNELS}/{of_target}/dtmf")).await;
+            assert_eq!(pressed, json!({"dtmf": keys}));
+        }
+        let mut removed = [stream_and_bridge(&of_caller), stream_and_bridge(&of_target)].concat();
+        removed.push(channel(&of_target));
+        if target_hangs_up {
+            removed.push(channel(&of_caller));
+            target.stream.close(None).await.expect("it is open");
+            caller.until("the caller's stream is closed", |phone| phone.is_closed).await;
+        } else {
+            asterisk.is_destroyed(&of_caller, 16).await;
+            target.until("the target's stream is closed", |phone| phone.is_closed).await;
+        }
+        asterisk.removed(removed).await;
+        is_over(&hub, &id, "ended").await;
+        is_over(&hub, &target_id, "ended").await;
+        hub.stop().await;
+        asterisk.has_no_more();
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_caller_whose_target_is_not_there_comes_back() {
+    let mut asterisk = Asterisk::new();
+    let llm = FakeLlm::says(["Yes, I am."]);
+    let hub = asterisk.hub(asterisk.config(), &["are you there"], &llm).await;
+    let (id, _, mut caller) = asterisk.answered(&hub, json!({})).await;
+    caller.silence(200).await;
+    for (cause, code) in [(17, "target_busy"), (21, "target_declined"), (34, "target_failed")] {
+        let refused = async {
+            let channel = asterisk.made().await;
+            asterisk.is_destroyed(&channel, cause).await;
+        };
+        let both = async { tokio::join!(refer_warm(&hub, &id), refused) };
+        let (answer, ()) = beside(&mut caller, both).await;
+        assert_eq!(answer, (502, json!(code)));
+    }
+    caller.speak(500).await;
+    caller.until("the reply", |caller| caller.heard_ms() >= 300).await;
+    assert_eq!(state(&hub, &id).await, "in_progress");
+    asterisk.has_no_more();
+    hub.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_target_that_cannot_be_called_leaves_the_caller_with_the_agent() {
+    let mut asterisk = Asterisk::new();
+    let mut config = asterisk.config();
+    config.sip.max_calls_out = 1;
+    let hub = asterisk.hub(config, &[], &FakeLlm::default()).await;
+    let (id, _, mut caller) = asterisk.answered(&hub, json!({})).await;
+    caller.silence(200).await;
+    assert_eq!(beside(&mut caller, refer_warm(&hub, &id)).await, (429, json!("too_many_calls")));
+    let by_sip = json!({"target_uri": "sip:ann@pbx.example.com", "warm": {"summary": "Ann calls."}});
+    let (status, answer) = beside(&mut caller, post(&hub, &format!("{id}/refer"), by_sip)).await;
+    assert_eq!((status, &answer["error"]["code"]), (400, &json!("invalid_target_uri")), "{answer}");
+    assert_eq!(state(&hub, &id).await, "in_progress");
+    asterisk.has_no_more();
+    hub.stop().await;
 }
 
 #[tokio::test(start_paused = true)]

@@ -32,6 +32,12 @@ const CALLS: &str = "/2010-04-01/Accounts/AC0123456789abcdef0123456789abcdef/Cal
 const PUBLIC: &str = "https://voice.example";
 const STREAM: &str = "wss://voice.example/v1/telephony/twilio";
 pub(super) const CALLEE: &str = "tel:+49-30-123";
+/// Whom calls are transferred to, what is said to it, for 900 ms of the fake voice, and what the caller and the target say, in
+/// Hz, which the other one hears.
+pub(super) const TARGET: &str = "tel:+49-30-124";
+pub(super) const SUMMARY: &str = "Ann asks for cake.";
+const CALLER_HZ: f32 = 1_000.0;
+const TARGET_HZ: f32 = 600.0;
 const MACHINE: &str = "You've reached Anna. Please leave a message after the tone.";
 
 /// Twilio's REST API.
@@ -198,10 +204,15 @@ pub(super) async fn hang_up(hub: &Hub, id: &str) {
 }
 
 /// A voice: many tones at once.
-fn voice(ms: u16) -> Vec<i16> {
+fn voice(ms: usize) -> Vec<i16> {
+    voice_at(8_000, ms)
+}
+
+/// The same at this rate.
+fn voice_at(rate: usize, ms: usize) -> Vec<i16> {
     let harmonic = |n: u16, seconds: f32| (TAU * 120.0 * f32::from(n) * seconds).sin() / f32::from(n);
     let sample = |seconds: f32| (1..=12).map(|n| 6_000.0 * harmonic(n, seconds)).sum::<f32>() as i16;
-    (0..8 * ms).map(|i| sample(f32::from(i) / 8_000.0)).collect()
+    (0..rate * ms / 1_000).map(|i| sample(i as f32 / rate as f32)).collect()
 }
 
 /// A machine has spoken for 3 s, and beeps.
@@ -216,6 +227,75 @@ async fn greet_and_beep(phone: &mut Phone) {
 pub(super) async fn is_over(hub: &Hub, id: &str, outcome: &str) {
     until(hub, id, outcome).await;
     hub.until("antiphon_sessions_active ", 0.0).await;
+}
+
+/// Asks for a warm transfer of a call; the status, and the code of the error.
+pub(super) async fn refer_warm(hub: &Hub, id: &str) -> (u16, Value) {
+    let body = json!({"target_uri": TARGET, "warm": {"summary": SUMMARY}});
+    let (status, answer) = post(hub, &format!("{id}/refer"), body).await;
+    (status, answer["error"]["code"].clone())
+}
+
+/// Does something while a phone is silent.
+pub(super) async fn beside<T>(phone: &mut Phone, work: impl Future<Output = T>) -> T {
+    let silence = async {
+        loop {
+            phone.silence(20).await;
+        }
+    };
+    tokio::select! {
+        biased;
+        done = work => done,
+        () = silence => unreachable!("it goes on"),
+    }
+}
+
+/// The target says who it is, and hears the summary and nothing before it.
+pub(super) async fn hear_summary(target: &mut Phone) {
+    let voice = voice_at(target.rate(), 500);
+    target.talk(&voice).await;
+    target.until("the summary", |target| target.heard_ms() >= 850).await;
+    target.silence(1_000).await;
+}
+
+/// Both say something at the same time, and are heard by each other.
+pub(super) async fn hear_each_other(caller: &mut Phone, target: &mut Phone) {
+    assert!(caller.heard.iter().all(|sample| sample.unsigned_abs() < 1_000), "the caller heard nothing before");
+    tokio::join!(caller.tone(CALLER_HZ, 800), target.tone(TARGET_HZ, 800));
+    assert!(target.hears(CALLER_HZ), "the target hears the caller");
+    assert!(caller.hears(TARGET_HZ), "the caller hears the target");
+}
+
+pub(super) async fn described(hub: &Hub, id: &str) -> Value {
+    let url = format!("http://{}/v1/realtime/calls/{id}", hub.address);
+    reqwest::get(url).await.expect("an answer").json().await.expect("JSON")
+}
+
+/// The call that a call is connected with.
+pub(super) async fn connected_to(hub: &Hub, id: &str) -> String {
+    let call = described(hub, id).await;
+    assert_eq!(call["state"], "transferred", "{call}");
+    call["connected_to"].as_str().expect("an id").to_owned()
+}
+
+/// A person answers the call to the target, hears the summary, and is connected with the caller.
+async fn connected(hub: &Hub, twilio: &mut Twilio, id: &str, caller: &mut Phone) -> (MadeCall, Phone) {
+    let told = async {
+        let made = twilio.made().await;
+        assert_eq!((made.get("To"), made.get("From")), ("+4930124", "+15550100"));
+        report(hub, &made, "in-progress").await;
+        let mut target = answer(hub, &made).await;
+        hear_summary(&mut target).await;
+        (made, target)
+    };
+    let both = async { tokio::join!(refer_warm(hub, id), told) };
+    let (answer, target) = beside(caller, both).await;
+    assert_eq!(answer, (200, Value::Null));
+    target
+}
+
+async fn hang_up_by_stream(phone: &mut Phone) {
+    phone.send(Message::text(r#"{"event":"stop","streamSid":"MZ1","stop":{"callSid":"CA1"}}"#)).await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -651,7 +731,8 @@ async fn a_call_out_is_transferred() {
     for (body, status, code) in [
         (json!({"target_uri": "tel:+33123"}), 403, "transfer_not_allowed"),
         (json!({"target_uri": "no URI"}), 400, "invalid_target_uri"),
-        (json!({"target_uri": "tel:+4930124", "warm": {"summary": "Ann calls."}}), 400, "transfer_not_supported"),
+        (json!({"target_uri": "tel:+4930124", "warm": {"summary": " "}}), 400, "invalid_value"),
+        (json!({"target_uri": "tel:+49-30-123", "warm": {"summary": "Ann."}}), 400, "transfer_to_caller"),
     ] {
         let (found, answer) = refer(body.clone()).await;
         assert_eq!((found, &answer["error"]["code"]), (status, &json!(code)), "{body}");
@@ -828,8 +909,6 @@ async fn the_model_transfers_a_call_out_to_whom_the_settings_name() {
     let mut twilio = Twilio::new();
     let mut config = twilio.config();
     config.sip.tool_transfer_call = [("front_desk".to_owned(), "tel:+33-1-23".to_owned())].into();
-    // By SIP only.
-    config.sip.tool_transfer_kind = TransferKind::Warm;
     let llm = FakeLlm::default();
     llm.then(says_and_calls("One moment.", "transfer_call", &json!({"target": "front_desk"})));
     let hub = start(config, &["to the desk please"], &llm).await;
@@ -847,6 +926,186 @@ async fn the_model_transfers_a_call_out_to_whom_the_settings_name() {
     phone.send(Message::text(r#"{"event":"stop","streamSid":"MZ1","stop":{"callSid":"CA1"}}"#)).await;
     phone.until("the stream is closed", |phone| phone.is_closed).await;
     is_over(&hub, &id, "ended").await;
+    hub.stop().await;
+    twilio.has_no_more();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_out_is_transferred_warm_and_each_side_ends_the_other() {
+    for target_hangs_up in [true, false] {
+        let mut receiver = Receiver::new(&[]).await;
+        let mut twilio = Twilio::new();
+        let mut config = twilio.config();
+        let (with_webhooks, _) = receiver.config();
+        config.sip.webhook_url = with_webhooks.sip.webhook_url;
+        config.sip.webhook_secret_file = with_webhooks.sip.webhook_secret_file;
+        config.sip.webhook_events = vec!["states".into()];
+        let llm = FakeLlm::default();
+        let hub = start(config, &["Hello?"], &llm).await;
+        let (id, made, mut caller) = answered(&hub, &mut twilio, json!({})).await;
+        caller.silence(200).await;
+        let (made_to_target, mut target) = connected(&hub, &mut twilio, &id, &mut caller).await;
+        hear_each_other(&mut caller, &mut target).await;
+        let target_id = connected_to(&hub, &id).await;
+        assert_eq!(connected_to(&hub, &target_id).await, id);
+        assert_eq!(llm.requests().len(), 0, "the agent has left");
+        let mut posted = Vec::new();
+        while posted.len() < 2 {
+            let event = receiver.next().await.event;
+            if event["type"] == "call.transferred" {
+                posted.push(event["data"].clone());
+            }
+        }
+        for (call_id, connected_to) in [(&id, &target_id), (&target_id, &id)] {
+            let data = json!({"call_id": call_id, "direction": "out", "connected_to": connected_to});
+            assert!(posted.contains(&data), "{posted:?}");
+        }
+        let (ended, left) = if target_hangs_up {
+            hang_up_by_stream(&mut target).await;
+            (&made, &mut caller)
+        } else {
+            report(&hub, &made, "completed").await;
+            (&made_to_target, &mut target)
+        };
+        left.until("the other stream is closed", |phone| phone.is_closed).await;
+        twilio.ended(&ended.sid).await;
+        is_over(&hub, &id, "ended").await;
+        is_over(&hub, &target_id, "ended").await;
+        hub.stop().await;
+        twilio.has_no_more();
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_caller_whose_target_is_not_there_comes_back() {
+    for (status, code) in [("busy", "target_busy"), ("no-answer", "target_no_answer"), ("failed", "target_failed")] {
+        let mut twilio = Twilio::new();
+        let llm = FakeLlm::says(["Yes, I am."]);
+        let hub = start(twilio.config(), &["are you there"], &llm).await;
+        let (id, _, mut caller) = answered(&hub, &mut twilio, json!({})).await;
+        caller.silence(200).await;
+        let refused = async {
+            let made = twilio.made().await;
+            report(&hub, &made, "ringing").await;
+            // The caller waits, and is not heard.
+            caller.speak(700).await;
+            caller.press('1').await;
+            caller.silence(1_000).await;
+            assert_eq!(refer_warm(&hub, &id).await, (409, json!("transfer_underway")));
+            report(&hub, &made, status).await;
+        };
+        let (answer, ()) = tokio::join!(refer_warm(&hub, &id), refused);
+        assert_eq!(answer, (502, json!(code)));
+        assert_eq!(llm.requests().len(), 0, "the caller was not heard while it waited");
+        caller.speak(500).await;
+        caller.until("the reply", |caller| caller.heard_ms() >= 300).await;
+        assert_eq!(state(&hub, &id).await, "in_progress");
+        hub.until("antiphon_sessions_active ", 1.0).await;
+        hub.stop().await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_machine_is_no_target_and_neither_is_who_hangs_up_at_once() {
+    for (words, code) in [(MACHINE, "target_machine"), ("Hello?", "target_hung_up")] {
+        let mut twilio = Twilio::new();
+        let hub = start(twilio.config(), &[words], &FakeLlm::default()).await;
+        let (id, _, mut caller) = answered(&hub, &mut twilio, json!({})).await;
+        caller.silence(200).await;
+        let told = async {
+            let made = twilio.made().await;
+            let mut target = answer(&hub, &made).await;
+            if words == MACHINE {
+                target.talk(&voice(3_000)).await;
+                target.until("the hub hangs up", |target| target.is_closed).await;
+                assert_eq!(target.heard_ms(), 0, "a machine is told nothing");
+                twilio.ended(&made.sid).await;
+            } else {
+                target.silence(100).await;
+                hang_up_by_stream(&mut target).await;
+            }
+        };
+        let both = async { tokio::join!(refer_warm(&hub, &id), told) };
+        let (answer, ()) = beside(&mut caller, both).await;
+        assert_eq!(answer, (502, json!(code)));
+        assert!(!caller.is_closed);
+        hub.until("antiphon_sessions_active ", 1.0).await;
+        twilio.has_no_more();
+        hub.stop().await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_caller_who_hangs_up_ends_the_call_to_the_target() {
+    for is_answered in [false, true] {
+        let mut twilio = Twilio::new();
+        let hub = start(twilio.config(), &[], &FakeLlm::default()).await;
+        let (id, _, mut caller) = answered(&hub, &mut twilio, json!({})).await;
+        caller.silence(200).await;
+        let leaves = async {
+            let made = beside(&mut caller, twilio.made()).await;
+            let mut target = None;
+            if is_answered {
+                let target = target.insert(answer(&hub, &made).await);
+                beside(&mut caller, target.silence(500)).await;
+            }
+            hang_up_by_stream(&mut caller).await;
+            twilio.ended(&made.sid).await;
+            drop(target);
+        };
+        let (answer, ()) = tokio::join!(refer_warm(&hub, &id), leaves);
+        assert_eq!(answer, (404, json!("call_id_not_found")));
+        is_over(&hub, &id, "ended").await;
+        hub.stop().await;
+        twilio.has_no_more();
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_model_transfers_a_call_out_warm() {
+    let mut twilio = Twilio::new();
+    let mut config = twilio.config();
+    config.sip.tool_transfer_call = [("front_desk".to_owned(), TARGET.to_owned())].into();
+    config.sip.tool_transfer_kind = TransferKind::Warm;
+    let llm = FakeLlm::default();
+    let arguments = json!({"target": "front_desk", "summary": SUMMARY});
+    llm.then(says_and_calls("", "transfer_call", &arguments));
+    llm.then(words("They are busy."));
+    let hub = start(config, &["to the desk please"], &llm).await;
+    let (id, _, mut caller) = answered(&hub, &mut twilio, json!({})).await;
+    caller.speak(500).await;
+    let made = beside(&mut caller, twilio.made()).await;
+    let requests = llm.requests();
+    let parameters = requests[0].tools[0].parameters.value();
+    assert_eq!(parameters["required"], json!(["target", "summary"]));
+    report(&hub, &made, "busy").await;
+    caller.until("the model says so", |caller| caller.heard_ms() >= 600).await;
+    let told = format!("{:?}", llm.requests()[1].messages);
+    assert!(told.contains("the target is busy; the caller is back with you"), "{told}");
+    hang_up(&hub, &id).await;
+    is_over(&hub, &id, "ended").await;
+    hub.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_in_of_a_known_account_is_transferred_warm() {
+    let mut twilio = Twilio::new();
+    let hub = start(twilio.config(), &["Hello?"], &FakeLlm::default()).await;
+    let mut caller = stream(&hub, ACCOUNT, "CA1", json!({"to": NUMBER})).await;
+    caller.silence(200).await;
+    let list = reqwest::get(format!("http://{}/v1/realtime/calls", hub.address)).await.expect("an answer");
+    let list: Value = list.json().await.expect("JSON");
+    let id = list["data"][0]["id"].as_str().expect("a call").to_owned();
+    let (made, mut target) = connected(&hub, &mut twilio, &id, &mut caller).await;
+    hear_each_other(&mut caller, &mut target).await;
+    let target_id = connected_to(&hub, &id).await;
+    hang_up(&hub, &target_id).await;
+    let caller_ends = caller.until("the caller's stream is closed", |phone| phone.is_closed);
+    let target_ends = target.until("the target's stream is closed", |phone| phone.is_closed);
+    tokio::join!(caller_ends, target_ends);
+    // Twilio goes on with the TwiML of the call that came in.
+    twilio.ended(&made.sid).await;
+    is_over(&hub, &target_id, "ended").await;
     hub.stop().await;
     twilio.has_no_more();
 }

@@ -238,6 +238,19 @@ impl Phone {
         self.talk(&samples).await;
     }
 
+    /// The caller makes a tone of this frequency, in Hz.
+    pub async fn tone(&mut self, hz: f32, ms: usize) {
+        let rate = self.rate();
+        let sine = |n: usize| (8_000.0 * (std::f32::consts::TAU * hz * n as f32 / rate as f32).sin()) as i16;
+        let samples: Vec<i16> = (0..ms * rate / 1_000).map(sine).collect();
+        self.talk(&samples).await;
+    }
+
+    /// Whether what it heard from 400 to 200 ms ago is a tone of this frequency, in Hz.
+    pub fn hears(&self, hz: f32) -> bool {
+        ends_with_tone(&self.heard, self.rate(), hz)
+    }
+
     pub async fn silence(&mut self, ms: usize) {
         self.talk(&vec![0; ms * self.rate() / 1_000]).await;
     }
@@ -417,4 +430,23 @@ impl Phone {
         };
         self.send(Message::text(message.to_string())).await;
     }
+}
+
+/// Whether what stands from 400 to 200 ms before the end, at this rate, is a tone of this frequency, in Hz.
+pub fn ends_with_tone(heard: &[i16], rate: usize, hz: f32) -> bool {
+    let n = rate / 5;
+    let Some(from) = heard.len().checked_sub(2 * n) else { return false };
+    let mut sin = 0.0;
+    let mut cos = 0.0;
+    let mut energy = 0.0;
+    for (i, sample) in heard[from..from + n].iter().enumerate() {
+        let phase = std::f32::consts::TAU * hz * i as f32 / rate as f32;
+        let sample = f32::from(*sample);
+        sin += sample * phase.sin();
+        cos += sample * phase.cos();
+        energy += sample * sample;
+    }
+    let is_loud = energy / n as f32 > 1_000.0 * 1_000.0;
+    // Of a pure tone, half of the samples' number.
+    is_loud && (sin * sin + cos * cos) / energy > 0.4 * n as f32
 }

@@ -245,7 +245,7 @@ pub(in crate::server) async fn refer(
         return refused(
             StatusCode::BAD_REQUEST,
             "transfer_not_supported",
-            "Only calls by SIP and by accounts can be transferred; an account at Asterisk needs a transfer_context.",
+            "Only calls by SIP and by accounts can be transferred.",
         );
     };
     let is_warm = warm.is_some();
@@ -296,8 +296,8 @@ fn not_transferred(error: TransferError) -> Response {
             refused(StatusCode::BAD_GATEWAY, "transfer_refused", message)
         }
         TransferError::Provider(error) => by_provider(error),
-        TransferError::NotWarm => {
-            let message = "Only calls by SIP can be transferred warm. Leave 'warm' out.";
+        TransferError::NotBlind => {
+            let message = "This account has no transfer_context: its calls are transferred warm, with 'warm'.";
             refused(StatusCode::BAD_REQUEST, "transfer_not_supported", message)
         }
         TransferError::Ended => unknown_call(),

@@ -39,8 +39,8 @@ pub(super) enum TransferError {
     Refused(u16),
     /// The provider of the call does not transfer it.
     Provider(ProviderError),
-    /// Calls of this transport have no warm transfers.
-    NotWarm,
+    /// Calls of this account are transferred warm only.
+    NotBlind,
     /// The target is not called.
     NotDialed(DialError),
     /// The target was called and is not there.

@@ -1,39 +1,35 @@
-//! One phone call: its start, its session, and what goes between the two.
+//! The conversation of one phone call: what goes between its peer and its session.
 //!
-//! [`super`] calls [`serve`] for each authenticated connection, [`super::sip`] [`converse`] for a call that has its place. Three futures of one task run until one of them ends the call: the
+//! [`super::arrival`], [`super::accounts`] and [`super::sip`] call [`converse`] for a call that has its session,
+//! [`super::warm_transfer`] for one that says a summary. Three futures of one task run until one of them ends the call: the
 //! reader passes the caller's audio and keys to the session, the writer plays the session's audio and clears it at a barge-in, and
 //! the reporter says what was heard. Nothing here knows a peer's protocol ([`super::leg`]) or decides anything about the dialog.
 
-use super::accounts::{AccountCall, ArrivedStream, SECRET_PARAMETER};
 use super::answerer::{AnswerPlan, Answerer, HeardWords, SessionActivity, Step};
 use super::answering::fax::FaxDetector;
 use super::audio::{Microphone, SessionFrame, Voice};
-use super::intake::StartingCall;
-use super::leg::{Coding, Leg, LegError, Parameters, PeerMessage, Start};
-use super::link::{self, Incoming, PeerGone, Sink, Source};
+use super::leg::{Coding, Leg, LegError, PeerMessage, Start};
+use super::link::{Incoming, PeerGone, Sink, Source};
 use super::paced::PacedAudio;
 use super::playout::{HeardPosition, Playout};
 use super::reply_progress::{ReplySound, ReplyTracker, reply_progress};
-use super::tools::CallTools;
-use crate::server::access::caller::Caller;
-use crate::server::edge::client::Client;
 use crate::server::sessions::heartbeat::{Beat, Heartbeat, HeartbeatReset};
-use crate::server::transport::call::{Call, CallOpening, CallOutput, alive};
-use crate::server::transport::calls::{CallEntry, NewCall};
+use crate::server::transport::call::{Call, CallOutput, alive};
+use crate::server::transport::calls::CallEntry;
 use crate::server::transport::keypad::{self, Keypad, OwedReply};
 use crate::server::transport::parts::TransportParts;
 use antiphon_audio::codec::CodecError;
-use antiphon_protocol::{ClientEvent, ClockPing, ResponseParams, Role, ServerEvent, SessionKind};
-use antiphon_session::{AudioMode, InboundPayload, OutputAudio, OutputEvent};
+use antiphon_protocol::{ClientEvent, ClockPing, ResponseParams, Role, ServerEvent};
+use antiphon_session::{InboundPayload, OutputAudio, OutputEvent};
 use antiphon_types::Samples;
 use bytes::Bytes;
 use std::borrow::Cow;
 use std::collections::VecDeque;
 use std::future::pending;
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
-use tokio::sync::{mpsc, oneshot, watch};
-use tokio::time::{Instant, sleep_until, timeout};
+use tokio::sync::{mpsc, watch};
+use tokio::time::{Instant, sleep_until};
 
 /// A frame of a peer without marks.
 const FRAME: Duration = Duration::from_millis(20);
@@ -47,26 +43,6 @@ const QUIET_STEP: Duration = Duration::from_millis(100);
 const MAX_REPORTS: usize = 64;
 /// Answers to pings that the round trip is taken from: one may have waited here until it was read.
 const ROUND_TRIPS: usize = 4;
-
-/// An authenticated connection.
-pub(super) struct Arrival {
-    pub(super) client: Client,
-    pub(super) caller: Caller,
-    /// The peer, for the log.
-    pub(super) peer: &'static str,
-    /// The pattern of the route or the listener's name, for the security log.
-    pub(super) route: &'static str,
-    /// Parameters of the URL.
-    pub(super) parameters: Parameters,
-    /// The call's route is what authorizes it.
-    pub(super) needs_route: bool,
-    /// Whether Twilio has signed its request.
-    pub(super) is_signed: bool,
-    /// Time until the call has started.
-    pub(super) starts_within: Duration,
-    /// Held until then.
-    pub(super) starting: Option<StartingCall>,
-}
 
 /// How a call ends.
 #[derive(Debug)]
@@ -106,64 +82,12 @@ impl From<CodecError> for Over {
     }
 }
 
-/// Serves a call until it ends.
-pub(super) async fn serve(
-    transport: Arc<TransportParts>,
-    (mut source, mut sink): (Source, Sink),
-    leg: Box<dyn Leg>,
-    arrival: Arrival,
-) {
-    let mut arrival = arrival;
-    let peer = arrival.peer;
-    let mut leg = leg;
-    let begun = match started(&mut source, leg.as_mut(), &mut arrival).await {
-        Ok(start) => match expecting_call(&transport, &start, &arrival) {
-            Ok(Some(call)) => {
-                let (over, is_over) = oneshot::channel();
-                let stream = ArrivedStream { link: (source, sink), leg, start, over };
-                // A call that is over drops the stream.
-                if call.send(stream).is_ok() {
-                    let _ = is_over.await;
-                }
-                return;
-            }
-            Ok(None) => begin(&transport, start, arrival),
-            Err(over) => Err(over),
-        },
-        Err(over) => Err(over),
-    };
-    let over = match begun {
-        Ok((call, start, beginning)) => {
-            let session = call.call().session().clone();
-            let conversation = Conversation::new(&call, leg);
-            let over = conversation.run(&transport, &start, beginning, (&mut source, &mut sink)).await;
-            leg = conversation.end();
-            call.call().conclude(over.outcome());
-            call.close();
-            tracing::info!(%session, peer, ?over, "the call is over");
-            over
-        }
-        Err(over) => {
-            tracing::debug!(peer, ?over, "no call");
-            over
-        }
-    };
-    match over {
-        Over::Gone => link::end(&mut source, &mut sink, 1000, "the call has ended").await,
-        Over::Close(code, reason) => {
-            if let Some(packet) = leg.hang_up() {
-                let _ = sink.send(packet).await;
-            }
-            link::end(&mut source, &mut sink, code, &reason).await;
-        }
-    }
-}
-
-/// Serves a call whose session is open, from its start until it ends. Gives why; the connection is the caller's to close.
+/// Has the conversation of a call whose session is open, from its start until it ends. Gives why; the connection is the
+/// caller's to close. A conversation that is dropped leaves the connection and the leg as they are.
 pub(super) async fn converse(
     transport: &TransportParts,
     entry: &CallEntry,
-    leg: Box<dyn Leg>,
+    leg: &mut dyn Leg,
     start: &Start,
     beginning: Beginning,
     (source, sink): &mut (Source, Sink),
@@ -205,110 +129,16 @@ impl HeldLine {
     }
 }
 
-/// Waits for the start of the call.
-async fn started(source: &mut Source, leg: &mut dyn Leg, arrival: &mut Arrival) -> Result<Start, Over> {
-    let first = async {
-        loop {
-            let said = match source.next().await {
-                Incoming::Text(text) => leg.text(&text),
-                Incoming::Binary(bytes) => leg.binary(bytes),
-                Incoming::Message(message) => Ok(Some(message)),
-                Incoming::Pong(_) | Incoming::Sign => continue,
-                Incoming::Gone => return Err(Over::Gone),
-                Incoming::Violation(code, reason) => return Err(Over::Close(code, reason.into())),
-            };
-            match said {
-                Ok(Some(PeerMessage::Started(start))) => return Ok(*start),
-                Ok(Some(PeerMessage::Ended)) => return Err(Over::Gone),
-                // Peers under load send audio and keys ahead of their start: Asterisk does. They are of no call yet, and `late`
-                // bounds how long they may come.
-                Ok(_) | Err(LegError::BeforeStart) => {}
-                Err(error) => return Err(error.into()),
-            }
-        }
-    };
-    let late = || Over::Close(1008, "the stream did not start in time".into());
-    let Some(starting) = arrival.starting.take() else { return Err(Over::Gone) };
-    tokio::select! {
-        first = timeout(arrival.starts_within, first) => first.map_err(|_| late())?,
-        () = starting.evicted() => Err(Over::Gone),
-    }
-}
-
-/// The call of ours that this stream is for; `None`: it is another call.
-fn expecting_call(
-    transport: &TransportParts,
-    start: &Start,
-    arrival: &Arrival,
-) -> Result<Option<oneshot::Sender<ArrivedStream>>, Over> {
-    // Asterisk says nothing of its own: the address of its stream has the secret.
-    let secret = start.parameters.get(SECRET_PARAMETER).or_else(|| arrival.parameters.get(SECRET_PARAMETER));
-    let Some(secret) = secret else { return Ok(None) };
-    let call = transport.telephony.accounts.as_ref().and_then(|accounts| accounts.claim(secret));
-    if call.is_none() {
-        transport.sessions.access.security.refused(arrival.client, arrival.route, 401, "unknown call");
-        return Err(Over::Close(1008, "no call waits for this stream".into()));
-    }
-    Ok(call)
-}
-
-/// Opens the session of a call that has started.
-fn begin(
-    transport: &Arc<TransportParts>,
-    mut start: Start,
-    arrival: Arrival,
-) -> Result<(CallEntry, Start, Beginning), Over> {
-    let Arrival { client, caller, peer, route, parameters, needs_route, is_signed, .. } = arrival;
-    // The peer's own words count; the URL adds to them.
-    start.parameters.add_missing(parameters);
-    let chosen = transport.telephony.route(&start.parameters);
-    let uuid = start.parameters.get(super::audiosocket::UUID_PARAMETER).unwrap_or_default();
-    if needs_route && !transport.telephony.knows(uuid) {
-        transport.sessions.access.security.refused(client, route, 401, "unknown UUID");
-        return Err(Over::Close(1008, "this call is not known here (telephony.routes)".into()));
-    }
-    let (settings, greeting) = chosen.map_or((None, None), |route| (route.settings, route.greeting));
-    let accounts = transport.telephony.accounts.as_ref().filter(|_| is_signed);
-    let (transfer, tools) = match accounts.and_then(|accounts| accounts.call_in(&start.parameters)) {
-        Some(AccountCall { transfer, tools }) => (Some(transfer), tools),
-        None => (None, None),
-    };
-    let (tools, tracker) = tools.unzip();
-    let opening = CallOpening {
-        mode: AudioMode::Pcm16,
-        settings,
-        model: None,
-        intent: Some(SessionKind::Realtime),
-        transport: peer,
-        route,
-        by_phone: true,
-        tools: tools.as_ref().map(CallTools::server),
-        llm: None,
-    };
-    let owner = caller.owner;
-    let call = Call::open(&transport.sessions, client, caller, opening)
-        .map_err(|refused| Over::Close(1013, format!("{}: {}", refused.code, refused.message).into()))?;
-    // Phones know no id of their call at the hub: the session's serves those who join it.
-    let id = call.session().as_str().to_owned();
-    let peer_id = start.parameters.get("call").map(str::to_owned);
-    let new = NewCall { call, owner, transport: peer, peer_id, offers: None, transfer };
-    let entry = transport.calls.list(id, new);
-    if let Some(tools) = tools {
-        tools.ends_by(entry.hung_up().clone());
-    }
-    Ok((entry, start, Beginning { greeting, tracker, ..Beginning::default() }))
-}
-
 struct Conversation<'a> {
     entry: &'a CallEntry,
     call: &'a Call,
     began: Instant,
-    shared: Mutex<CallState>,
+    shared: Mutex<CallState<'a>>,
 }
 
 /// What the reader and the writer share.
-struct CallState {
-    leg: Box<dyn Leg>,
+struct CallState<'a> {
+    leg: &'a mut dyn Leg,
     playout: Playout,
     /// To the peer and back, by the last pings.
     round_trips: VecDeque<Duration>,
@@ -321,7 +151,7 @@ struct CallState {
     tracker: Option<ReplyTracker>,
 }
 
-impl CallState {
+impl CallState<'_> {
     /// To the peer and back: the shortest of the last times.
     fn round_trip(&self) -> Duration {
         self.round_trips.iter().min().copied().unwrap_or_default()
@@ -336,7 +166,7 @@ impl CallState {
 }
 
 impl<'a> Conversation<'a> {
-    fn new(entry: &'a CallEntry, leg: Box<dyn Leg>) -> Self {
+    fn new(entry: &'a CallEntry, leg: &'a mut dyn Leg) -> Self {
         let shared = CallState {
             leg,
             playout: Playout::default(),
@@ -354,12 +184,8 @@ impl<'a> Conversation<'a> {
         self.began.elapsed().as_secs_f64() * 1e3
     }
 
-    fn shared(&self) -> MutexGuard<'_, CallState> {
+    fn shared(&self) -> MutexGuard<'_, CallState<'a>> {
         self.shared.lock().expect("no panic while locked")
-    }
-
-    fn end(self) -> Box<dyn Leg> {
-        self.shared.into_inner().expect("no panic while locked").leg
     }
 
     async fn run(
@@ -447,8 +273,8 @@ impl<'a> Conversation<'a> {
 }
 
 /// From the peer to the session.
-struct Reader<'a> {
-    conversation: &'a Conversation<'a>,
+struct Reader<'r, 'a> {
+    conversation: &'r Conversation<'a>,
     microphone: Microphone,
     keypad: Keypad,
     reset: HeartbeatReset,
@@ -482,7 +308,7 @@ struct Answering {
     reply: ReplySound,
 }
 
-impl Reader<'_> {
+impl Reader<'_, '_> {
     async fn run(mut self, source: &mut Source) -> Over {
         let asked_ms = self.conversation.now_ms();
         let ping = ClockPing { client_ms: asked_ms, pong_ms: None, microphone_ms: None };
@@ -770,18 +596,18 @@ impl Reader<'_> {
 }
 
 /// From the session to the peer.
-struct Writer<'a> {
-    conversation: &'a Conversation<'a>,
+struct Writer<'r, 'a> {
+    conversation: &'r Conversation<'a>,
     voice: Voice,
     /// For a peer without marks.
     paced: Option<PacedAudio>,
     /// When its next frame is due.
     next_frame: Instant,
-    sink: &'a mut Sink,
+    sink: &'r mut Sink,
     reports: mpsc::Sender<(HeardPosition, bool)>,
 }
 
-impl Writer<'_> {
+impl Writer<'_, '_> {
     async fn run(mut self, mut heartbeat: Option<Heartbeat>) -> Over {
         // The round trip is known before the first reply.
         if self.ping().await.is_err() {

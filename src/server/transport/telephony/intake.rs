@@ -1,7 +1,7 @@
 //! What the server knows of phone calls that arrive: their routes, Twilio's auth token, and places for calls that have
 //! not started.
 //!
-//! [`super`] asks it for each connection, [`super::conversation`] for the route of a call. It opens no session.
+//! [`super`] asks it for each connection, [`super::arrival`] for the route of a call. It opens no session.
 
 use super::accounts::{self, Accounts};
 use super::audiosocket;

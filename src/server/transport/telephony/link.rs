@@ -1,6 +1,7 @@
 //! The connection to a peer: a WebSocket, TCP with AudioSocket frames, or RTP with a SIP dialog.
 //!
-//! [`super::conversation`] reads a [`Source`] and writes a [`Sink`] at the same time. It knows no peer's messages.
+//! [`super::conversation`] and [`super::bridge`] read a [`Source`] and write a [`Sink`] at the same time. It knows no
+//! peer's messages.
 
 use super::audiosocket;
 use super::leg::{MAX_MESSAGE_BYTES, Packet, PeerMessage};
@@ -66,18 +67,18 @@ pub(super) fn media(source: MediaSource, sink: MediaSink) -> (Source, Sink) {
     (Source::Media(Box::new(source)), Sink::Media(Box::new(sink)))
 }
 
-/// The halves of a call by SIP again; `None`: it is no such call.
-pub(super) fn into_media(link: (Source, Sink)) -> Option<(Box<MediaSource>, Box<MediaSink>)> {
-    match link {
-        (Source::Media(source), Sink::Media(sink)) => Some((source, sink)),
-        _ => None,
-    }
-}
-
 impl Source {
     /// Whether the peer has put the call on hold, as far as it says so.
     pub(super) fn is_on_hold(&self) -> bool {
         matches!(self, Self::Media(media) if media.is_on_hold())
+    }
+
+    /// The media of a call by SIP; `None`: it is another call.
+    pub(super) fn media(&mut self) -> Option<&mut MediaSource> {
+        match self {
+            Self::Media(media) => Some(media),
+            Self::WebSocket(_) | Self::Tcp { .. } => None,
+        }
     }
 
     /// The next message. Cancel safe.

@@ -3,15 +3,17 @@
 //! [`calls_out`] makes calls, by SIP or by [`accounts`].
 //!
 //! This file authenticates a peer, takes a place for its call ([`intake`]) and hands the connection to
-//! [`conversation`]. Each peer's protocol is a [`leg::Leg`] in a file of its own. No call is accepted without a
+//! [`arrival`]. Each peer's protocol is a [`leg::Leg`] in a file of its own. No call is accepted without a
 //! signature or a token unless `telephony.unauthenticated` says so.
 
 mod accounts;
 mod answerer;
 pub(in crate::server::transport) mod answering;
+mod arrival;
 mod asterisk;
 mod audio;
 mod audiosocket;
+mod bridge;
 pub(in crate::server) mod call_reports;
 pub(in crate::server::transport) mod calls_out;
 mod conversation;
@@ -23,6 +25,7 @@ pub(in crate::server) mod outgoing;
 mod paced;
 mod playout;
 mod plivo;
+mod recital;
 mod reply_progress;
 mod signature;
 pub(in crate::server) mod sip;
@@ -30,9 +33,11 @@ mod telnyx;
 #[cfg(feature = "testing")]
 pub mod testing;
 mod tools;
+mod transfer_requests;
 mod twilio;
 mod twiml;
 mod vonage;
+mod warm_transfer;
 
 use super::parts::TransportParts;
 use crate::config::ServerConfig;
@@ -44,12 +49,12 @@ use crate::server::edge::connection_slots::ConnectionSlots;
 use crate::server::edge::inflow::{Inflow, expect_frames};
 use crate::server::edge::refusal::refused;
 use accounts::STATUS_ROUTE;
+use arrival::Arrival;
 use axum::body::to_bytes;
 use axum::extract::ws::WebSocketUpgrade;
 use axum::extract::{Extension, Path, RawQuery, Request, State};
 use axum::http::{HeaderMap, HeaderValue, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
-use conversation::Arrival;
 use intake::{MAX_STARTING, StartingCall};
 use leg::{Leg, Parameters};
 use socket2::{SockRef, TcpKeepalive};
@@ -190,7 +195,7 @@ pub(in crate::server) async fn stream(
         tasks.track_future(async move {
             // The peer may still be sending when the hub closes.
             inflow.set_lingers(true);
-            conversation::serve(transport, link::websocket(socket), leg, arrival).await;
+            arrival::serve(transport, link::websocket(socket), leg, arrival).await;
             inflow.linger().await;
         })
     })
@@ -335,7 +340,7 @@ async fn audiosocket_call(transport: Arc<TransportParts>, stream: TcpStream, cli
         starts_within: AUDIOSOCKET_STARTS_WITHIN,
         starting: Some(starting),
     };
-    conversation::serve(transport, link::tcp(stream), Box::<audiosocket::AudioSocket>::default(), arrival).await;
+    arrival::serve(transport, link::tcp(stream), Box::<audiosocket::AudioSocket>::default(), arrival).await;
 }
 
 /// What Twilio has signed, if it has: the URLs of the request at a public address, and the form.

@@ -1,15 +1,16 @@
 //! Tools that the model has in calls by SIP and in those of accounts, in and out: `hang_up`, `transfer_call`,
 //! `send_dtmf`, each where the settings grant it.
 //!
-//! [`super::sip`], [`super::accounts`] and [`super::conversation`] open sessions with them. `transfer_call` transfers
-//! blind or warm, by the settings; calls of accounts are transferred blind. A tool waits until what the model said
-//! before it has sounded. A caller who interrupts that reply stops the tool, too.
+//! [`super::sip`], [`super::accounts`] and [`super::arrival`] open sessions with them. `transfer_call` transfers blind or
+//! warm, by the settings. A tool waits until what the model said before it has sounded. A caller who interrupts that
+//! reply stops the tool, too.
 
 use super::sip::key_events::are_keys;
 use crate::config::{SipConfig, TransferKind, TransferTargets};
 use crate::server::transport::hub_tools::HubServer;
 use crate::server::transport::keypad::PressKeys;
 use crate::server::transport::telephony::reply_progress::{ReplyTracker, ReplyWatch, reply_progress};
+use crate::server::transport::telephony::transfer_requests::CallTransfers;
 use crate::server::transport::transfers::{DialError, MAX_SUMMARY_BYTES, Transfer, TransferError};
 use antiphon_engine_api::mcp::Connection;
 use antiphon_types::mcp::{CallError, RemoteTool};
@@ -43,8 +44,8 @@ pub(super) struct ToolSettings {
 pub(super) struct CallTools {
     settings: ToolSettings,
     reply: ReplyWatch,
-    /// `None`: the call cannot be transferred.
-    transfer: Option<Arc<dyn Transfer>>,
+    /// To the targets of the tool.
+    transfer: Arc<dyn Transfer>,
     /// `None`: the call's peer takes no keys.
     keys: Option<Arc<dyn PressKeys>>,
     /// Ends the call; set once it is listed.
@@ -52,7 +53,7 @@ pub(super) struct CallTools {
 }
 
 impl ToolSettings {
-    /// Those of calls by SIP.
+    /// Those of the settings.
     pub(super) fn of(config: &SipConfig) -> Self {
         Self {
             hangs_up: config.tool_hang_up,
@@ -62,31 +63,22 @@ impl ToolSettings {
         }
     }
 
-    /// Those of calls of accounts: their transfers are blind.
-    pub(super) fn of_accounts(config: &SipConfig) -> Self {
-        Self { transfer_kind: TransferKind::Blind, ..Self::of(config) }
-    }
-
-    /// Where the tool may transfer calls to.
-    pub(super) fn targets(&self) -> TransferTargets {
-        TransferTargets::exactly(self.targets.values())
-    }
-
-    /// The tools of a call that `transfer` transfers and `keys` presses keys in; without them it has no such tools.
-    /// `None`: there are none.
+    /// The tools of a call that `transfers` transfer and `keys` presses keys in; `keys`: `None`: nothing does. `None`:
+    /// there are none.
     pub(super) fn open(
         &self,
-        transfer: Option<Arc<dyn Transfer>>,
+        transfers: &CallTransfers,
         keys: Option<Arc<dyn PressKeys>>,
     ) -> Option<(Arc<CallTools>, ReplyTracker)> {
         let mut settings = self.clone();
         settings.sends_keys &= keys.is_some();
-        if transfer.is_none() {
+        if !transfers.support(self.transfer_kind) {
             settings.targets = Arc::default();
         }
         if settings.tools().is_empty() {
             return None;
         }
+        let transfer = transfers.to(TransferTargets::exactly(settings.targets.values()));
         let (tracker, reply) = reply_progress(LABEL);
         let tools = CallTools { settings, reply, transfer, keys, hang_up: OnceLock::new() };
         Some((Arc::new(tools), tracker))
@@ -165,15 +157,14 @@ impl CallTools {
                     let known = self.settings.targets.keys().map(String::as_str).collect::<Vec<_>>().join(", ");
                     format!("there is no target of this name; there are: {known}")
                 })?;
-                let transfer = self.transfer.as_ref().ok_or("this call cannot be transferred")?;
                 match self.settings.transfer_kind {
                     TransferKind::Blind => {
-                        transfer.transfer(target.clone()).await.map_err(why_not)?;
+                        self.transfer.transfer(target.clone()).await.map_err(why_not)?;
                         Ok("The other side calls the target. The call ends when the target answers.".into())
                     }
                     TransferKind::Warm => {
                         let summary = text("summary").to_owned();
-                        transfer.transfer_warm(target.clone(), summary).await.map_err(why_not)?;
+                        self.transfer.transfer_warm(target.clone(), summary).await.map_err(why_not)?;
                         Ok("The target and the caller are connected.".into())
                     }
                 }
@@ -203,7 +194,7 @@ impl CallTools {
 fn why_not(error: TransferError) -> String {
     match error {
         TransferError::Refused(status) => format!("the other side refused the transfer (status {status} of SIP)"),
-        TransferError::Provider(_) | TransferError::NotWarm => "this call cannot be transferred".into(),
+        TransferError::Provider(_) | TransferError::NotBlind => "this call cannot be transferred".into(),
         TransferError::Ended => "the call has ended".into(),
         TransferError::Underway => "the call is being transferred already".into(),
         TransferError::ToCaller => "the target is the caller".into(),

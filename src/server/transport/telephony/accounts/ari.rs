@@ -38,7 +38,7 @@ pub(super) struct Ari {
     app: String,
     /// The connection of `websocket_client.conf` that leads to the hub.
     connection: String,
-    /// Where transferred calls go on in the dialplan; empty: they are not transferred.
+    /// Where calls go on in the dialplan that are transferred blind; empty: none is.
     transfer_context: String,
     /// Whether events arrive.
     has_events: AtomicBool,
@@ -109,7 +109,7 @@ impl Ari {
         self.has_events.store(has_events, Ordering::Relaxed);
     }
 
-    /// Whether calls can be transferred.
+    /// Whether calls can be transferred blind.
     pub(super) fn transfers(&self) -> bool {
         !self.transfer_context.is_empty()
     }

@@ -1,17 +1,18 @@
 //! A call out as Asterisk has it: Asterisk calls the number into the hub's Stasis application, then opens a stream
 //! (`chan_websocket`) to the hub, which brings the call's secret; a bridge connects the two.
 //!
-//! [`super::Accounts`] makes one for each call, [`super::call`] serves it. It decides nothing about the call.
+//! [`super::Accounts`] makes one for each call, [`super::dial`] has it made. It decides nothing about the call.
 
 use super::ari::Ari;
 use super::expected::ExpectedCall;
+use super::number::number_of;
 use super::provider::{EndCause, ProviderCall, insist};
-use super::transfer::{Redirect, number_of};
 use crate::server::transport::keypad::PressKeys;
 use crate::server::transport::telephony::outgoing::RINGS;
-use crate::server::transport::transfers::ProviderError;
+use crate::server::transport::telephony::transfer_requests::BlindTransfer;
+use crate::server::transport::transfers::{ProviderError, TransferError};
 use futures_util::FutureExt;
-use futures_util::future::BoxFuture;
+use futures_util::future::{BoxFuture, ready};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -93,7 +94,7 @@ impl ProviderCall for AsteriskCall {
         self.stream_ready.cancel();
     }
 
-    fn redirect(&self) -> Option<Arc<dyn Redirect>> {
+    fn redirect(&self) -> Option<Arc<dyn BlindTransfer>> {
         if !self.ari.transfers() {
             return None;
         }
@@ -129,21 +130,22 @@ impl ProviderCall for AsteriskCall {
     }
 }
 
-impl Redirect for AsteriskRedirect {
-    fn target(&self, uri: &str) -> Option<String> {
-        number_of(uri)
-    }
-
-    fn redirect(&self, target: String) -> BoxFuture<'static, Result<(), ProviderError>> {
+impl BlindTransfer for AsteriskRedirect {
+    fn transfer(&self, target: String) -> BoxFuture<'static, Result<(), TransferError>> {
+        let Some(number) = number_of(&target) else { return ready(Err(TransferError::NoUri)).boxed() };
         let ari = self.ari.clone();
         let id = self.id.clone();
         let moved = self.moved.clone();
         async move {
-            ari.move_to(&id, &target).await?;
+            ari.move_to(&id, &number).await.map_err(TransferError::Provider)?;
             moved.cancel();
             Ok(())
         }
         .boxed()
+    }
+
+    fn is_final(&self) -> bool {
+        true
     }
 }
 

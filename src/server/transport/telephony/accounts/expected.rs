@@ -1,6 +1,6 @@
 //! Calls out whose stream is expected: a secret, known once, brings the stream to its call, and an id the statuses.
 //!
-//! [`super::call`] expects a call before the provider learns of it; the connection of a stream, the route of Twilio's
+//! [`super::dial`] expects a call before the provider learns of it; the connection of a stream, the route of Twilio's
 //! statuses and Asterisk's events look here. An entry is gone with its [`ExpectedCall`]: at most `sip.max_calls_out`.
 
 use crate::server::access::keys;

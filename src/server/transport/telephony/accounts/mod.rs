@@ -1,43 +1,52 @@
-//! Calls out by accounts at providers (`[telephony.accounts]`): the provider calls, and connects who answers to the
-//! hub's stream.
+//! Calls of accounts at providers (`[telephony.accounts]`): out, the provider calls, and connects who answers to the
+//! hub's stream; in, those of a known account can be transferred.
 //!
-//! [`Accounts`] holds the accounts and the calls whose streams are expected. [`super::calls_out`] dials by [`dial`];
-//! [`super::conversation`] brings streams, [`super`] Twilio's statuses, and [`Accounts::follow`] Asterisk's events.
-//! [`call`] is one call; it makes no difference between the providers.
+//! [`Accounts`] holds the accounts and the calls whose streams are expected. [`super::calls_out`] begins calls;
+//! [`super::arrival`] brings streams, [`super`] Twilio's statuses, and [`Accounts::follow`] Asterisk's events. [`call`] is
+//! a call out; [`answered`] serves it, and calls in, from the stream on; [`warm_transfer`] calls targets. They make no
+//! difference between the providers.
 
+mod answered;
 mod ari;
 mod ari_events;
 mod asterisk_call;
 mod call;
+mod dial;
 mod expected;
+mod number;
 mod provider;
 mod rest;
-mod transfer;
 mod twilio_call;
 mod twilio_rest;
+mod warm_transfer;
 
 use super::call_reports::CallReports;
 use super::leg::Parameters;
 use super::outgoing::DialRights;
 use super::reply_progress::ReplyTracker;
 use super::tools::{CallTools, ToolSettings};
+use super::transfer_requests::{CallTransfers, TransferRequests};
 use crate::config::{AccountKind, Config, OnVoicemail, TelephonyAccount, TelephonyConfig, TransferTargets};
 use crate::server::access::keys::Keys;
+use crate::server::edge::client::Client;
 use crate::server::transport::calls::CallState;
 use crate::server::transport::transfers::{DialError, ProviderError, Transfer};
+pub(super) use answered::{AnsweredCall, serve_call_in};
 use antiphon_engines::secret;
+use antiphon_protocol::SessionUpdate;
 use antiphon_telemetry::with_causes;
+use antiphon_types::KeyId;
 use ari::Ari;
 use asterisk_call::AsteriskCall;
 pub(super) use call::dial;
 pub(super) use expected::{ArrivedStream, SECRET_PARAMETER};
 use expected::{CallStatus, ExpectedCall, ExpectedCalls};
 use futures_util::future::join_all;
+use number::number_of;
 use provider::ProviderCall;
 use std::io;
 use std::sync::Arc;
 use tokio::sync::oneshot;
-use transfer::{AccountTransfer, number_of};
 pub(super) use twilio_call::STATUS_ROUTE;
 use twilio_call::{TwilioCall, TwilioRedirect, twilio_target};
 use twilio_rest::{TwilioRest, is_sid};
@@ -69,8 +78,24 @@ enum Provider {
 pub(super) struct AccountCall {
     /// Transfers it for clients.
     pub(super) transfer: Arc<dyn Transfer>,
+    /// Requests to transfer it warm.
+    pub(super) requests: TransferRequests,
     /// The tools of its model, and what follows the reply for them; `None`: there are none.
     pub(super) tools: Option<(Arc<CallTools>, ReplyTracker)>,
+    /// The account's name.
+    pub(super) account: Arc<str>,
+}
+
+/// What a call began with, as far as the call to a target begins with it, too.
+pub(super) struct CallOrigin {
+    pub(super) client: Client,
+    pub(super) owner: Option<KeyId>,
+    /// The account's name.
+    pub(super) account: Arc<str>,
+    /// The number that it showed; `None`: the account's first is shown.
+    pub(super) from: Option<String>,
+    /// The settings of its session.
+    pub(super) settings: Option<Arc<SessionUpdate>>,
 }
 
 /// See the module.
@@ -120,7 +145,7 @@ impl Accounts {
             on_voicemail: config.sip.on_voicemail,
             voicemail_message: config.sip.voicemail_message.clone(),
             transfer_to: config.sip.transfer_targets(),
-            tools: ToolSettings::of_accounts(&config.sip),
+            tools: ToolSettings::of(&config.sip),
             expected: Arc::default(),
         }))
     }
@@ -174,12 +199,12 @@ impl Accounts {
     pub(super) fn call_in(&self, stream: &Parameters) -> Option<AccountCall> {
         let account_sid = stream.get(super::twilio::ACCOUNT_PARAMETER)?;
         let call_sid = stream.get(super::twilio::CALL_PARAMETER).filter(|sid| is_sid(sid))?.to_owned();
-        let (_, rest) = self.at_twilio().find(|(_, rest)| rest.account_sid() == account_sid)?;
-        let call = Arc::new(TwilioRedirect::new(rest.clone(), call_sid, None));
-        let transfer = AccountTransfer::new(call, self.transfer_to.clone());
-        let by_model = Arc::new(transfer.to(self.tools.targets()));
-        let tools = self.tools.open(Some(by_model), None);
-        Some(AccountCall { transfer: Arc::new(transfer), tools })
+        let (account, rest) = self.at_twilio().find(|(_, rest)| rest.account_sid() == account_sid)?;
+        let redirect = Arc::new(TwilioRedirect::new(rest.clone(), call_sid, None));
+        let (transfers, requests) = CallTransfers::new(Some(redirect), stream.get("from").map(str::to_owned));
+        let tools = self.tools.open(&transfers, None);
+        let transfer = transfers.to(self.transfer_to.clone());
+        Some(AccountCall { transfer, requests, tools, account: account.name.clone() })
     }
 
     /// The accounts at Twilio.

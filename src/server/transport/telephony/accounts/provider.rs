@@ -1,16 +1,18 @@
 //! A call out at its provider.
 //!
-//! [`super::call`] makes, connects and ends calls by [`ProviderCall`], which [`super::twilio_call`] and
-//! [`super::asterisk_call`] implement. Nothing here decides about a call or knows a provider's requests.
+//! [`super::dial`] makes and connects calls by [`ProviderCall`], which [`super::twilio_call`] and
+//! [`super::asterisk_call`] implement; a [`CallAtProvider`] ends them. Nothing here decides about a call or knows a
+//! provider's requests.
 
-use super::transfer::Redirect;
 use crate::server::transport::keypad::PressKeys;
+use crate::server::transport::telephony::transfer_requests::BlindTransfer;
 use crate::server::transport::transfers::ProviderError;
 use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, pending, ready};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::sleep;
+use tokio_util::task::TaskTracker;
 
 /// Attempts to end something at a provider, and the pause between two.
 const ENDING_ATTEMPTS: u32 = 3;
@@ -33,8 +35,8 @@ pub(super) trait ProviderCall: Send + Sync {
     /// The provider has reported that its end of the stream can be connected.
     fn stream_ready(&self) {}
 
-    /// What has the call go on elsewhere, once it is made; `None`: calls of this account are not transferred.
-    fn redirect(&self) -> Option<Arc<dyn Redirect>>;
+    /// What has the call go on elsewhere, once it is made; `None`: calls of this account are not transferred blind.
+    fn redirect(&self) -> Option<Arc<dyn BlindTransfer>>;
 
     /// What presses keys in the call; `None`: the provider presses none.
     fn keys(&self) -> Option<Arc<dyn PressKeys>> {
@@ -59,6 +61,46 @@ pub(super) enum EndCause {
     StreamEnded,
     /// The hub ends it.
     Hub,
+}
+
+/// A call that its provider has, or may have. Dropping it ends what the provider still has of it, by a task of the
+/// server's.
+pub(super) struct CallAtProvider {
+    call: Arc<dyn ProviderCall>,
+    /// Why the call is over, as far as that is known; `None`: the provider has none.
+    cause: Option<EndCause>,
+    tasks: TaskTracker,
+}
+
+impl CallAtProvider {
+    /// `tasks`: those of the server.
+    pub(super) fn new(call: Arc<dyn ProviderCall>, tasks: TaskTracker) -> Self {
+        Self { call, cause: Some(EndCause::Hub), tasks }
+    }
+
+    /// The call itself.
+    pub(super) fn call(&self) -> &Arc<dyn ProviderCall> {
+        &self.call
+    }
+
+    /// The call is over, and this is why; without it the hub ends the call.
+    pub(super) fn is_over(&mut self, cause: EndCause) {
+        self.cause = Some(cause);
+    }
+
+    /// The provider has not made the call: nothing is to be ended.
+    pub(super) fn forget(mut self) {
+        self.cause = None;
+    }
+}
+
+impl Drop for CallAtProvider {
+    fn drop(&mut self) {
+        if let Some(cause) = self.cause {
+            let call = self.call.clone();
+            self.tasks.spawn(async move { call.end(cause).await });
+        }
+    }
 }
 
 /// Repeats a request that ends something until the provider has answered.

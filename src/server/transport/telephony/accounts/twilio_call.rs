@@ -1,17 +1,18 @@
 //! A call out as Twilio has it: Twilio calls the target, and its TwiML connects who answers to the hub's stream, which
 //! brings the call's secret.
 //!
-//! [`super::Accounts`] makes one for each call, [`super::call`] serves it. It decides nothing about the call.
+//! [`super::Accounts`] makes one for each call, [`super::dial`] has it made. It decides nothing about the call.
 
 use super::expected::{ExpectedCall, SECRET_PARAMETER};
+use super::number::number_of;
 use super::provider::{EndCause, ProviderCall, insist};
-use super::transfer::{Redirect, number_of};
 use super::twilio_rest::{NewTwilioCall, TwilioRest};
 use crate::server::transport::telephony::outgoing::RINGS;
+use crate::server::transport::telephony::transfer_requests::BlindTransfer;
 use crate::server::transport::telephony::twiml;
-use crate::server::transport::transfers::ProviderError;
+use crate::server::transport::transfers::{ProviderError, TransferError};
 use futures_util::FutureExt;
-use futures_util::future::BoxFuture;
+use futures_util::future::{BoxFuture, ready};
 use std::sync::{Arc, OnceLock};
 
 /// The pattern of the route of statuses.
@@ -79,7 +80,7 @@ impl ProviderCall for TwilioCall {
         .boxed()
     }
 
-    fn redirect(&self) -> Option<Arc<dyn Redirect>> {
+    fn redirect(&self) -> Option<Arc<dyn BlindTransfer>> {
         let call_sid = self.call_sid.get()?.clone();
         Some(Arc::new(TwilioRedirect::new(self.rest.clone(), call_sid, Some(self.from.clone()))))
     }
@@ -102,16 +103,17 @@ impl TwilioRedirect {
     }
 }
 
-impl Redirect for TwilioRedirect {
-    fn target(&self, uri: &str) -> Option<String> {
-        twilio_target(uri)
-    }
-
-    fn redirect(&self, target: String) -> BoxFuture<'static, Result<(), ProviderError>> {
+impl BlindTransfer for TwilioRedirect {
+    fn transfer(&self, target: String) -> BoxFuture<'static, Result<(), TransferError>> {
+        let Some(target) = twilio_target(&target) else { return ready(Err(TransferError::NoUri)).boxed() };
         let rest = self.rest.clone();
         let call_sid = self.call_sid.clone();
         let document = twiml::document(&twiml::dial(&target, self.caller.as_deref()));
-        async move { rest.go_on(&call_sid, &document).await }.boxed()
+        async move { rest.go_on(&call_sid, &document).await.map_err(TransferError::Provider) }.boxed()
+    }
+
+    fn is_final(&self) -> bool {
+        true
     }
 }
 

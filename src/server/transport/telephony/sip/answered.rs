@@ -3,19 +3,22 @@
 //! [`super::call`] and [`super::calls_out`] run [`serve_answered`] for each call. Everything of a call, also the call to a
 //! transfer's target, is part of its one task and ends with it.
 
-use super::bridge::{self, BridgeSide};
 use super::dial::Dialer;
 use super::dialogs::ReferTarget;
 use super::key_events::{KeyEvents, KeySender};
 use super::media::{AnsweredDialog, SipLeg};
-use super::transfer::{CallOrigin, TransferRequests};
-use super::warm_transfer::{ReadyTarget, TargetCall, WarmTransfers};
+use super::transfer::CallOrigin;
+use super::warm_transfer::{SipTarget, SipTargets};
 use crate::server::transport::calls::CallEntry;
+use crate::server::transport::keypad::PressKeys;
 use crate::server::transport::parts::TransportParts;
 use crate::server::transport::telephony::answerer::AnswerPlan;
-use crate::server::transport::telephony::conversation::{self, Beginning, HeldLine};
+use crate::server::transport::telephony::bridge::{self, BridgeEnd, BridgeSide};
+use crate::server::transport::telephony::conversation::{self, Beginning, HeldLine, Over};
 use crate::server::transport::telephony::link;
 use crate::server::transport::telephony::reply_progress::{ReplyTracker, reply_progress};
+use crate::server::transport::telephony::transfer_requests::TransferRequests;
+use crate::server::transport::telephony::warm_transfer::{ConnectedTarget, ReadyTarget, WarmTransfers};
 use crate::server::transport::transfers::TransferError;
 use antiphon_sip::TrunkId;
 use futures_util::future::BoxFuture;
@@ -58,12 +61,15 @@ pub(super) async fn serve_answered(
     };
     let tracker = tracker.unwrap_or_else(|| reply_progress("").0);
     let line = HeldLine::default();
-    let transfers = WarmTransfers { transport, dialer, origin: &origin, line: line.clone(), reply: tracker.sound() };
+    let targets = SipTargets { transport, dialer, origin: &origin };
+    let transfers = WarmTransfers { transport, dialer: &targets, line: line.clone(), reply: tracker.sound() };
     let beginning = Beginning { greeting, tracker: Some(tracker), answer, line };
-    let mut link = link::media(source, sink);
+    let keys = Some(Arc::new(key_sender) as Arc<dyn PressKeys>);
+    let mut side = BridgeSide { link: link::media(source, sink), leg: Box::new(SipLeg), start, keys };
+    let BridgeSide { link, leg, start, .. } = &mut side;
     let outcome = tokio::select! {
         biased;
-        over = conversation::converse(transport, entry, Box::new(SipLeg), &start, beginning, &mut link) => Err(over),
+        over = conversation::converse(transport, entry, leg.as_mut(), start, beginning, link) => Err(over),
         target = transfers.ready_target(&mut requests) => Ok(target),
     };
     let session = entry.call().session();
@@ -73,12 +79,11 @@ pub(super) async fn serve_answered(
             tracing::info!(%session, peer = "sip", ?over, "the call is over");
         }
         Ok(target) => {
-            let Some((mut source, mut sink)) = link::into_media(link) else { return };
-            let caller = BridgeSide { source: &mut source, sink: &mut sink, keys: &key_sender };
             entry.call().conclude("transferred");
-            let leg = CallerLeg { entry, direction, trunk: origin.trunk };
-            let over = connect(dialer, leg, caller, target).await;
-            tracing::info!(%session, over, "the transferred call is over");
+            let ping_every = Duration::from_secs(u64::from(transport.sessions.edge.config.ping_seconds));
+            let caller = CallerLeg { entry, side: &mut side, direction, trunk: origin.trunk, ping_every };
+            let over = connect(dialer, caller, target).await;
+            tracing::info!(%session, ?over, "the transferred call is over");
         }
     }
 }
@@ -86,47 +91,50 @@ pub(super) async fn serve_answered(
 /// A caller who is connected with a target.
 struct CallerLeg<'a> {
     entry: &'a CallEntry,
+    side: &'a mut BridgeSide,
     direction: &'static str,
     trunk: TrunkId,
+    /// Of connections with pings.
+    ping_every: Duration,
 }
 
 /// Connects a caller with the target until one of them, a client or the hub ends that, or until their trunk has connected
 /// them without the hub. Gives why.
-async fn connect(
-    dialer: &Dialer,
-    CallerLeg { entry, direction, trunk }: CallerLeg<'_>,
-    caller: BridgeSide<'_>,
-    target: ReadyTarget,
-) -> &'static str {
-    let ReadyTarget { call, answer, underway: _underway } = target;
-    let TargetCall { entry: target_entry, mut source, mut sink, keys, trunk: target_trunk, place: _place } = call;
-    entry.call().leave();
-    entry.set_transferred(target_entry.id());
-    target_entry.set_transferred(entry.id());
-    dialer.settings().reports.report_transfer(entry.id(), direction, target_entry.id());
-    dialer.settings().reports.report_transfer(target_entry.id(), "out", entry.id());
-    // Who asked for it may be gone.
-    let _ = answer.send(Ok(()));
-    let other = BridgeSide { source: &mut source, sink: &mut sink, keys: &keys };
-    let is_left_to_trunk = trunk == target_trunk && dialer.settings().trunks[trunk.0].refer_replaces;
-    let replaced = ReferTarget::PeerOf(other.source.dialog().call());
-    let referred = is_left_to_trunk.then(|| caller.source.dialog().referrer().refer(replaced));
+async fn connect(dialer: &Dialer, caller: CallerLeg<'_>, target: ReadyTarget<SipTarget>) -> Over {
+    let CallerLeg { entry, side, direction, trunk, ping_every } = caller;
+    let settings = dialer.settings();
+    let target = target.connect(entry, direction, &settings.reports);
+    let ConnectedTarget { entry: target_entry, side: mut target_side, held, underway: _underway } = target;
+    let SipTarget { trunk: target_trunk, place: _place } = held;
+    let is_left_to_trunk = trunk == target_trunk && settings.trunks[trunk.0].refer_replaces;
+    let referred = match (side.link.0.media(), target_side.link.0.media()) {
+        (Some(source), Some(target)) if is_left_to_trunk => {
+            let replaced = ReferTarget::PeerOf(target.dialog().call());
+            Some(source.dialog().referrer().refer(replaced))
+        }
+        _ => None,
+    };
     let is_accepted = AtomicBool::new(false);
     let bridged = async {
-        let BridgeSide { source, sink, keys } = caller;
-        let over = bridge::run(BridgeSide { source: &mut *source, sink, keys }, other).await;
-        if is_accepted.load(Ordering::Relaxed) {
+        let end = bridge::run(&mut *side, &mut target_side, ping_every).await;
+        if is_accepted.load(Ordering::Relaxed)
+            && let Some(source) = side.link.0.media()
+        {
             // A target hangs up once it is in another call. The caller's side then says that it is there.
             let _ = timeout(NOTIFIED_WITHIN, source.ended()).await;
         }
-        over
+        match end {
+            BridgeEnd::One(over) | BridgeEnd::Other(over) => over,
+        }
     };
     tokio::select! {
         over = bridged => over,
-        never = leave_to_trunk(referred, &is_accepted) => never,
-        () = entry.hung_up().cancelled() => "hung up",
-        () = target_entry.hung_up().cancelled() => "hung up",
-        () = entry.call().revoked_or_stopped() => "its key is revoked, or the hub stops",
+        over = leave_to_trunk(referred, &is_accepted) => over,
+        () = entry.hung_up().cancelled() => Over::Close(1000, "hung up".into()),
+        () = target_entry.hung_up().cancelled() => Over::Close(1000, "hung up".into()),
+        () = entry.call().revoked_or_stopped() => {
+            Over::Close(1001, "its key is revoked, or the hub stops".into())
+        }
     }
 }
 
@@ -135,7 +143,7 @@ async fn connect(
 async fn leave_to_trunk(
     referred: Option<BoxFuture<'static, Result<(), TransferError>>>,
     is_accepted: &AtomicBool,
-) -> &'static str {
+) -> Over {
     if let Some(referred) = referred {
         match referred.await {
             Ok(()) => is_accepted.store(true, Ordering::Relaxed),

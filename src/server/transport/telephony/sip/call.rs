@@ -10,7 +10,7 @@ use super::key_events::{KeyEvents, KeySender, key_events};
 use super::media::AnsweredDialog;
 use super::ports::RtpSockets;
 use super::settings::{CallSettings, CallWebhook, TrunkSettings, owner, protection};
-use super::transfer::{CallOrigin, CallTransfers, TransferRequests};
+use super::transfer::CallOrigin;
 use crate::config::{SrtpUse, UndecidedCall};
 use crate::server::access::caller::{Caller, Credential};
 use crate::server::access::keys;
@@ -22,6 +22,7 @@ use crate::server::transport::parts::TransportParts;
 use crate::server::transport::telephony::leg::Parameters;
 use crate::server::transport::telephony::reply_progress::ReplyTracker;
 use crate::server::transport::telephony::tools::CallTools;
+use crate::server::transport::telephony::transfer_requests::{CallTransfers, TransferRequests};
 use antiphon_protocol::{SessionKind, SessionUpdate};
 use antiphon_session::AudioMode;
 use antiphon_sip::sdp::{self, Agreed, Local, MasterKey, SdpError};
@@ -327,11 +328,9 @@ impl PreparedCall {
         let (session_settings, greeting) = route;
         let credential = if owner.is_some() { Credential::Key } else { Credential::Call };
         let caller = Caller { owner, settings: None, credential, language: None };
-        let (transfers, requests) = CallTransfers::new(dialog, incoming.from.clone());
+        let (transfers, requests) = CallTransfers::new(Some(Arc::new(dialog.referrer())), incoming.from.clone());
         let (key_sender, keys) = key_events();
-        let tools = &settings.tools;
-        let (tools, tracker) =
-            tools.open(Some(transfers.to(tools.targets())), Some(Arc::new(key_sender.clone()))).unzip();
+        let (tools, tracker) = settings.tools.open(&transfers, Some(Arc::new(key_sender.clone()))).unzip();
         let opening = CallOpening {
             mode: AudioMode::Pcm16,
             settings: session_settings.clone(),

@@ -7,9 +7,8 @@ use super::dialogs::{CallControl, Dial, DialogHandle};
 use super::key_events::{KeyEvents, KeySender, key_events};
 use super::media::AnsweredDialog;
 use super::ports::RtpSockets;
-use super::recital::Recital;
 use super::settings::{CallSettings, protection};
-use super::transfer::{CallOrigin, CallTransfers, TransferRequests};
+use super::transfer::CallOrigin;
 use crate::config::{OnVoicemail, SipTransport, SipTrunk, SrtpUse};
 use crate::server::access::caller::Caller;
 use crate::server::access::security::Act;
@@ -22,8 +21,10 @@ use crate::server::transport::telephony::answerer::AnswerPlan;
 use crate::server::transport::telephony::outgoing::{
     DialRequest, DialRights, OutgoingEntry, RINGS, ROUTE, check_key, has_number, hold_line, no_target,
 };
+use crate::server::transport::telephony::recital::Recital;
 use crate::server::transport::telephony::reply_progress::ReplyTracker;
 use crate::server::transport::telephony::tools::CallTools;
+use crate::server::transport::telephony::transfer_requests::{CallTransfers, TransferRequests};
 use crate::server::transport::transfers::DialError;
 use antiphon_engine_api::llm::Llm;
 use antiphon_protocol::{SessionKind, SessionUpdate};
@@ -181,12 +182,11 @@ impl Dialer {
                 "The caller has letters, figures, \"+\", \"-\", \"_\" and \".\" only.".into(),
             ));
         };
-        let (transfers, requests) = CallTransfers::new(&dialog, Some(to));
+        let (transfers, requests) = CallTransfers::new(Some(Arc::new(dialog.referrer())), Some(to));
         let (key_sender, keys) = key_events();
-        let tools = &self.settings.tools;
         let tools = match recital {
             Some(_) => None,
-            None => tools.open(Some(transfers.to(tools.targets())), Some(Arc::new(key_sender.clone()))),
+            None => self.settings.tools.open(&transfers, Some(Arc::new(key_sender.clone()))),
         };
         let (tools, tracker) = tools.unzip();
         let opening = CallOpening {

@@ -82,15 +82,6 @@ impl PressKeys for KeySender {
     }
 }
 
-impl KeySender {
-    /// Presses a key after those that wait. Does not wait: where the peer takes no keys, or [`MAX_SEQUENCES`] wait, it is
-    /// lost.
-    pub(super) fn press_now(&self, key: char) {
-        let (sent, _) = oneshot::channel();
-        let _ = self.0.try_send(KeySequence { keys: event_of(key).into_iter().collect(), sent });
-    }
-}
-
 impl KeyEvents {
     /// The next 20 ms at this timestamp of the stream, with a clock of `clock_hz`; `None`: no key is pressed now.
     pub(super) fn step(&mut self, timestamp: u32, clock_hz: u32) -> Option<KeyPackets> {

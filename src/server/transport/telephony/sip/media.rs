@@ -1,7 +1,6 @@
 //! The RTP socket of one call, and the call's side of its dialog while it lasts.
 //!
-//! [`super::super::link`] reads a [`MediaSource`] and writes a [`MediaSink`], as it does the halves of a WebSocket;
-//! [`super::bridge`] does where two calls are connected.
+//! [`super::super::link`] reads a [`MediaSource`] and writes a [`MediaSink`], as it does the halves of a WebSocket.
 //! Packets are taken from the peer's own addresses only: the one it signals from and the one its description names. The
 //! first of them that sends decides where ours go (symmetric RTP), since descriptions of peers behind a NAT name
 //! addresses that lead nowhere.
@@ -20,7 +19,7 @@ use crate::server::transport::telephony::leg::{
 use antiphon_audio::codec::{self, CodecError};
 use antiphon_sip::rtp::{self, Packet};
 use antiphon_sip::sdp::{self, Agreed, Local, Protection, SdpError, Srtp};
-use antiphon_types::{Format, SampleRate};
+use antiphon_types::Format;
 use bytes::Bytes;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -206,8 +205,8 @@ impl AnsweredDialog {
 
 /// What a peer does.
 #[derive(Debug)]
-pub(super) enum LineMessage {
-    /// Samples at [`MediaSource::rate`].
+enum LineMessage {
+    /// Samples at the rate of what comes, by [`codings`].
     Sound(Vec<i16>),
     /// It pressed a key.
     Key(char),
@@ -295,7 +294,6 @@ pub(in crate::server::transport::telephony) struct MediaSink {
     socket: Arc<UdpSocket>,
     media: SharedMedia,
     encoder: Encoder,
-    rate: SampleRate,
     payload_type: u8,
     ticks: u32,
     sequence: u16,
@@ -363,7 +361,6 @@ fn halves(
         socket,
         media,
         encoder,
-        rate: codings(codec).1.rate,
         payload_type,
         ticks: codec.clock_hz() / 50,
         sequence: rand::random(),
@@ -395,11 +392,6 @@ impl MediaSource {
         }
     }
 
-    /// The rate of its samples.
-    pub(super) fn rate(&self) -> SampleRate {
-        self.receiver.rate()
-    }
-
     /// The call's dialog.
     pub(super) fn dialog(&self) -> &DialogHandle {
         &self.dialog
@@ -416,7 +408,7 @@ impl MediaSource {
     }
 
     /// What the peer does next. A call that begins on hold says so first. Cancel safe.
-    pub(super) async fn next_message(&mut self) -> LineMessage {
+    async fn next_message(&mut self) -> LineMessage {
         loop {
             let is_held = self.is_on_hold();
             if std::mem::replace(&mut self.said_held, is_held) != is_held {
@@ -539,20 +531,10 @@ impl MediaSink {
         samples.clear();
         // The voice gives whole samples.
         let _ = codec::decode(Format::Pcm16, pcm, &mut samples);
-        self.send_samples(&samples);
+        let payload = self.encoder.encode(&samples);
         self.pcm = samples;
-    }
-
-    /// Sends 20 ms at [`MediaSink::rate`], as [`MediaSink::send`] does.
-    pub(super) fn send_samples(&mut self, samples: &[i16]) {
-        let payload = self.encoder.encode(samples);
         self.n_silent = 0;
         self.packet(Some(payload));
-    }
-
-    /// The rate of the samples that it takes.
-    pub(super) fn rate(&self) -> SampleRate {
-        self.rate
     }
 
     /// Sends 20 ms of silence, so that the way through NATs and the peer's jitter buffer stay as they are; with a peer that

@@ -3,11 +3,9 @@
 //! [`Sip::bind`] opens the sockets and reads the trunks; [`Sip::run`] serves; [`Dialer`] makes calls. Messages and
 //! transactions are `antiphon-sip`'s; [`dialogs`] drives it. [`call`] takes each call that comes in, [`calls_out`] makes
 //! those that clients ask for, [`answered`] serves both from their answer on, [`media`] is their RTP. [`warm_transfer`]
-//! calls the targets of transfers, and [`bridge`] connects them with the callers. Who may call is decided by the trunks
-//! alone.
+//! calls the targets of transfers. Who may call is decided by the trunks alone.
 
 mod answered;
-mod bridge;
 mod call;
 mod calls_out;
 mod coder;
@@ -17,7 +15,6 @@ pub(super) mod key_events;
 pub(super) mod media;
 mod ports;
 mod receiver;
-mod recital;
 mod reports;
 mod settings;
 mod srtp;

@@ -9,7 +9,7 @@
 use super::coder::Decoder;
 use antiphon_sip::rtp::{Packet, key_of_event};
 use antiphon_sip::sdp::Agreed;
-use antiphon_types::{SampleRate, Samples};
+use antiphon_types::Samples;
 use bytes::Bytes;
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
@@ -89,11 +89,6 @@ impl Receiver {
             key_until: None,
             out: VecDeque::new(),
         }
-    }
-
-    /// The rate of its samples.
-    pub(super) fn rate(&self) -> SampleRate {
-        self.decoder.rate()
     }
 
     /// Whether a packet is of this call's stream.
