@@ -1,5 +1,7 @@
 //! Calls out by Asterisk: a fake of its REST interface (ARI), whose events the tests send and whose streams they open.
 
+mod events;
+
 use super::calls_out::{CALLEE, hang_up, is_over, post, start};
 use super::phone::{Phone, Provider};
 use super::{NUMBER, open_config};

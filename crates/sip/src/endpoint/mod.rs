@@ -584,6 +584,19 @@ impl Endpoint {
         }
     }
 
+    /// Replaces the password of a trunk with credentials: callers that prove the former one are refused, and challenges
+    /// are answered with the new one. A registration that has failed begins again at once. The same password changes
+    /// nothing.
+    pub fn replace_password(&mut self, now: Instant, trunk: TrunkId, password: &str) {
+        let credentials = self.config.trunks.get_mut(trunk.0).and_then(|trunk| trunk.credentials.as_mut());
+        let Some(credentials) = credentials else { return };
+        if credentials.password == password {
+            return;
+        }
+        credentials.password = password.to_owned();
+        self.retry_registration(now, trunk);
+    }
+
     /// Whether any trunk calls from this address, by its networks or its registrar.
     pub fn is_listed(&self, address: IpAddr) -> bool {
         (0..self.config.trunks.len()).any(|index| self.is_address_of(TrunkId(index), address))

@@ -257,6 +257,16 @@ impl Endpoint {
         self.event(Event::Registered { registrar: id, result: Err(status) });
     }
 
+    /// What this trunk proves has changed: where its registration has failed, the next attempt begins now.
+    pub(super) fn retry_registration(&mut self, now: Instant, id: RegistrarId) {
+        let Some(registrar) = self.registrar(id) else { return };
+        registrar.n_failures = 0;
+        if registrar.state == State::Waiting && registrar.request.is_none() {
+            registrar.at = Some(now);
+        }
+        self.reschedule_registrar(id);
+    }
+
     /// The connection to a registrar is gone: what it would send to us has no way any more.
     pub(super) fn registrar_lost(&mut self, now: Instant, peer: Peer) {
         let is_by = |registrar: &&Registrar| {

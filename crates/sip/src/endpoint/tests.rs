@@ -610,6 +610,63 @@ fn digest_lets_a_caller_in_that_knows_the_password() {
 }
 
 #[test]
+fn a_password_that_was_replaced_no_longer_counts() {
+    let mut rig = Rig::new(vec![trunk_of(&[], Some("former"))]);
+    let padding = format!("Subject: {}\r\n", "x".repeat(80));
+    rig.receive(&request("INVITE", 1, "", &padding, SDP));
+    let challenge = rig.last().get("www-authenticate").unwrap().to_owned();
+    let proof = |password: &str| {
+        let credentials = Credentials { username: "ann".into(), password: password.into() };
+        let proof = credentials.answer(&challenge, "INVITE", "sip:100@192.0.2.1", "c").unwrap();
+        format!("Authorization: {proof}\r\n")
+    };
+    rig.endpoint.replace_password(rig.now, TrunkId(0), "new");
+    rig.endpoint.replace_password(rig.now, TrunkId(1), "of no trunk");
+    rig.receive(&request("INVITE", 2, "", &proof("former"), SDP));
+    assert_eq!(rig.last().status(), Some(403));
+    rig.events.clear();
+    rig.receive(&request("INVITE", 3, "", &proof("new"), SDP));
+    assert_eq!(rig.incoming().trunk, TrunkId(0));
+    rig.sent.clear();
+
+    // A call of ours that is under way.
+    let (_, invite) = rig.calling();
+    rig.endpoint.replace_password(rig.now, TrunkId(0), "newer");
+    let challenge = "Digest realm=\"trunk\", nonce=\"n\"";
+    rig.respond(&invite, 407, &[("proxy-authenticate", challenge)], "");
+    let newer = Credentials { username: "ann".into(), password: "newer".into() };
+    let proof = newer.answer(challenge, "INVITE", "sip:+4930123@192.0.2.9", "").unwrap();
+    assert_eq!(rig.last().get("proxy-authorization"), Some(proof.as_str()));
+}
+
+#[test]
+fn a_registration_with_a_wrong_password_is_tried_at_once_with_the_new_one() {
+    let mut rig = Rig::new(vec![registered_trunk()]);
+    let challenge = "Digest realm=\"x\", nonce=\"n\"";
+    // The registrar is looked up, and asks for the password.
+    let challenged = |rig: &mut Rig| {
+        rig.pass(Duration::ZERO);
+        rig.endpoint.resolved(rig.now, TrunkId(0), &["192.0.2.9:5062".parse().unwrap()]);
+        rig.drain();
+        let mut asked = rig.last().answer(401, "Unauthorized", Some("r"));
+        asked.add("www-authenticate", challenge);
+        rig.receive(std::str::from_utf8(&asked.write()).unwrap());
+        rig.last()
+    };
+    let refused = challenged(&mut rig).answer(403, "Forbidden", Some("r"));
+    rig.receive(std::str::from_utf8(&refused.write()).unwrap());
+    assert_eq!(rig.events.pop_front(), Some(Event::Registered { registrar: TrunkId(0), result: Err(403) }));
+    rig.endpoint.replace_password(rig.now, TrunkId(0), "secret");
+    rig.pass(Duration::from_secs(1));
+    assert_eq!(rig.resolves, 1, "it is the same");
+    rig.endpoint.replace_password(rig.now, TrunkId(0), "new");
+    let register = challenged(&mut rig);
+    let new = Credentials { username: "ann".into(), password: "new".into() };
+    let proof = new.answer(challenge, "REGISTER", "sip:sip.example.com", "").unwrap();
+    assert_eq!((rig.resolves, register.get("authorization")), (2, Some(proof.as_str())));
+}
+
+#[test]
 fn a_stranger_gets_nothing_longer_than_what_it_sent_and_leaves_nothing() {
     let mut rig = Rig::new(vec![trunk_of(&["203.0.113.0/24"], None), trunk_of(&["203.0.113.9/32"], Some("secret"))]);
     rig.receive(&request("INVITE", 1, "", "", SDP));

@@ -34,6 +34,7 @@ pub(super) use expected::{ArrivedStream, SECRET_PARAMETER};
 use expected::{CallStatus, ExpectedCall, ExpectedCalls};
 use futures_util::future::join_all;
 use provider::ProviderCall;
+use std::collections::BTreeMap;
 use std::io;
 use std::sync::Arc;
 use tokio::sync::oneshot;
@@ -139,6 +140,17 @@ impl Accounts {
         for account in &self.accounts {
             if let Provider::Twilio { rest, shares_token: true } = &account.provider {
                 rest.replace_token(token);
+            }
+        }
+    }
+
+    /// Replaces the auth tokens and passwords of the accounts of these names; the others keep theirs.
+    pub(super) fn replace_secrets(&self, secrets: &BTreeMap<String, String>) {
+        for account in &self.accounts {
+            let Some(secret) = secrets.get(&*account.name) else { continue };
+            match &account.provider {
+                Provider::Twilio { rest, .. } => rest.replace_token(secret),
+                Provider::Asterisk(ari) => ari.replace_password(secret),
             }
         }
     }

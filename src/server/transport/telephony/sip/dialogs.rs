@@ -3,6 +3,7 @@
 //! [`super`] runs it. Each call has a [`DialogHandle`] for what it wants of its dialog, and an inbox for what happens
 //! there. Nothing here reads a description or knows of a session.
 
+use super::passwords::NewPasswords;
 use super::ports::RtpPorts;
 use super::streams::{StreamMessage, Streams};
 use crate::server::access::AccessParts;
@@ -20,7 +21,7 @@ use std::net::SocketAddr;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use tokio::net::UdpSocket;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
@@ -175,14 +176,21 @@ struct RegistrarAddresses {
     addresses: Vec<SocketAddr>,
 }
 
+/// What is known of the trunks beside the endpoint.
+pub(super) struct Trunks {
+    /// Their names, for the log.
+    pub(super) names: Vec<String>,
+    /// Passwords that replace those of the endpoint.
+    pub(super) passwords: watch::Receiver<NewPasswords>,
+}
+
 /// See the module.
 pub(super) struct Dialogs {
     pub(super) endpoint: Endpoint,
     pub(super) udp: UdpSocket,
     pub(super) streams: Streams,
     pub(super) access: Arc<AccessParts>,
-    /// The trunks' names, for the log.
-    pub(super) names: Vec<String>,
+    trunks: Trunks,
     ports: RtpPorts,
     calls: HashMap<CallId, CallInbox>,
     commands: mpsc::Receiver<(CallId, Command)>,
@@ -196,12 +204,12 @@ impl Dialogs {
         udp: UdpSocket,
         streams: Streams,
         access: Arc<AccessParts>,
-        names: Vec<String>,
+        trunks: Trunks,
         ports: RtpPorts,
     ) -> Self {
         let (command_sender, commands) = mpsc::channel(MAX_COMMANDS);
         let calls = HashMap::new();
-        Self { endpoint, udp, streams, access, names, ports, calls, commands, command_sender, lookups: JoinSet::new() }
+        Self { endpoint, udp, streams, access, trunks, ports, calls, commands, command_sender, lookups: JoinSet::new() }
     }
 
     /// Serves until `drained` is cancelled; then all calls and registrations end. `arrived` takes each call; from
@@ -241,6 +249,7 @@ impl Dialogs {
                 },
                 Some(dial) = dials.recv() => self.dial(dial),
                 Some((call, command)) = self.commands.recv() => self.command(call, command),
+                Ok(()) = self.trunks.passwords.changed() => self.replace_passwords(),
                 Some(found) = self.lookups.join_next() => if let Ok(found) = found {
                     let RegistrarAddresses { trunk, transport, host, addresses } = found;
                     for address in addresses.iter().copied() {
@@ -273,6 +282,14 @@ impl Dialogs {
         let call = self.endpoint.invite(Instant::now().into_std(), dial.outgoing);
         // Dropping the dialog of a request that is gone ends the call.
         let _ = dial.answer.send(call.map(|call| self.open(call)));
+    }
+
+    /// Gives the endpoint the passwords that were replaced.
+    fn replace_passwords(&mut self) {
+        let now = Instant::now().into_std();
+        for (trunk, password) in self.trunks.passwords.borrow_and_update().iter() {
+            self.endpoint.replace_password(now, *trunk, password);
+        }
     }
 
     fn received(&mut self, from: Peer, bytes: &[u8]) {
@@ -371,7 +388,7 @@ impl Dialogs {
                 self.access.security.refused(client, ROUTE, refused.status, refused.reason);
             }
             Event::Registered { registrar, result } => {
-                let trunk = self.names.get(registrar.0).map(String::as_str).unwrap_or_default();
+                let trunk = self.trunks.names.get(registrar.0).map(String::as_str).unwrap_or_default();
                 match result {
                     Ok(expires) => tracing::info!(trunk, expires_s = expires.as_secs(), "registered by SIP"),
                     Err(0) => tracing::warn!(trunk, "the SIP registrar does not answer, or its host is not known"),
