@@ -399,22 +399,6 @@ async fn without_asterisks_events_no_call_is_made() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_application_that_another_program_takes_makes_no_calls_for_a_while() {
-    let mut asterisk = Asterisk::new();
-    let hub = asterisk.hub(asterisk.config(), &[], &FakeLlm::default()).await;
-    asterisk.events.is_followed.send_replace(false);
-    asterisk.event(json!({"type": "ApplicationReplaced", "application": "antiphon"})).await;
-    sleep(Duration::from_secs(20)).await;
-    let (status, answer) = call(&hub, json!({"to": CALLEE})).await;
-    assert_eq!((status, &answer["error"]["message"]), (502, &json!(AWAY)));
-    sleep(Duration::from_secs(12)).await;
-    asterisk.followed().await;
-    assert_eq!(call(&hub, json!({"to": CALLEE})).await.0, 201);
-    asterisk.made().await;
-    hub.stop().await;
-}
-
-#[tokio::test(start_paused = true)]
 async fn calls_outlive_the_connection_of_events() {
     let up = json!({"id": "x", "state": "Up"});
     let mut asterisk = Asterisk::answering(move |request| {

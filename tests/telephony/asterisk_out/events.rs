@@ -1,17 +1,91 @@
-//! The connection of Asterisk's events: who may have it, and by which password.
+//! The connection of Asterisk's events: which program has it, and by which password.
 
-use super::{AWAY, Asterisk, password};
+use super::{AWAY, Asterisk, CHANNELS, password};
 use crate::hub::{Hub, engines};
-use crate::sip::calling::call;
-use crate::telephony::calls_out::CALLEE;
+use crate::reload::Log;
+use crate::sip::calling::{call, state, until};
+use crate::sip::soon;
+use crate::telephony::calls_out::{CALLEE, is_over};
 use antiphon::server::{Extras, Keys, Parts, Reload};
 use antiphon_engine_api::fakes::llm::FakeLlm;
 use antiphon_engine_api::fakes::stt::FakeStt;
 use antiphon_engine_api::fakes::tts::FakeTts;
 use antiphon_telemetry::Metrics;
+use antiphon_test_server::Answer;
 use serde_json::json;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use tokio::time::sleep;
+
+const TAKEN: &str = "The provider cannot be asked: another program has taken the account's Stasis application (ARI).";
+
+/// Another program takes the application: the hub leaves the connection of events.
+async fn is_taken(asterisk: &Asterisk) {
+    let sender = asterisk.events.sender.lock().expect("no panic").clone().expect("the hub has connected");
+    asterisk.event(json!({"type": "ApplicationReplaced", "application": "antiphon"})).await;
+    soon("the hub leaves", sender.closed()).await;
+    asterisk.events.is_followed.send_replace(false);
+}
+
+/// How often the hub has connected to the events, or tried it.
+fn n_connections(asterisk: &Asterisk) -> usize {
+    asterisk.server.requests().iter().filter(|request| request.path() == "/ari/events").count()
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_application_that_another_program_takes_makes_no_calls_and_is_taken_back_after_a_minute() {
+    let log = Log::default();
+    let lines = log.clone();
+    let subscriber = tracing_subscriber::fmt().with_writer(move || lines.clone()).finish();
+    let _logging = tracing::subscriber::set_default(subscriber);
+    let mut asterisk = Asterisk::new();
+    let hub = asterisk.hub(asterisk.config(), &[], &FakeLlm::default()).await;
+    is_taken(&asterisk).await;
+    sleep(Duration::from_secs(50)).await;
+    let (status, answer) = call(&hub, json!({"to": CALLEE})).await;
+    assert_eq!((status, &answer["error"]["message"]), (502, &json!(TAKEN)));
+    assert_eq!(n_connections(&asterisk), 1, "the hub does not fight for it");
+    sleep(Duration::from_secs(12)).await;
+    asterisk.followed().await;
+    assert_eq!(n_connections(&asterisk), 2);
+    assert_eq!(call(&hub, json!({"to": CALLEE})).await.0, 201);
+    asterisk.made().await;
+    hub.stop().await;
+    let log = log.text();
+    assert!(log.contains("give each hub an 'app' and a 'connection' of its own"), "{log}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_ends_of_calls_are_noticed_while_another_program_has_the_application() {
+    let has_hung_up = Arc::new(AtomicBool::new(false));
+    let is_over_there = has_hung_up.clone();
+    let mut asterisk = Asterisk::answering(move |request| {
+        let is_asked = request.method == "GET" && request.path().starts_with(CHANNELS);
+        is_asked.then(|| match is_over_there.load(Ordering::Relaxed) {
+            true => Answer::refusal(404, r#"{"message": "Channel not found"}"#),
+            false => Answer::json(&json!({"id": "x", "state": "Up"})),
+        })
+    });
+    let hub = asterisk.hub(asterisk.config(), &[], &FakeLlm::default()).await;
+    let (first, first_channel, mut phone) = asterisk.answered(&hub, json!({})).await;
+    let (second, second_channel, mut other) = asterisk.answered(&hub, json!({})).await;
+    is_taken(&asterisk).await;
+    tokio::join!(phone.silence(1_000), other.silence(1_000));
+    assert_eq!((state(&hub, &first).await, phone.is_closed), ("in_progress".into(), false));
+    phone.stream.close(None).await.expect("it is open");
+    asterisk.removed_all(&first_channel).await;
+    until(&hub, &first, "ended").await;
+    // Asterisk keeps the stream where the other side hangs up: no event says it, and the hub asks once it is back.
+    has_hung_up.store(true, Ordering::Relaxed);
+    assert_eq!(state(&hub, &second).await, "in_progress");
+    other.silence(60_000).await;
+    other.until("the stream is closed", |phone| phone.is_closed).await;
+    asterisk.removed_all(&second_channel).await;
+    is_over(&hub, &second, "ended").await;
+    hub.stop().await;
+    asterisk.has_no_more();
+}
 
 #[tokio::test(start_paused = true)]
 async fn a_new_password_counts_for_requests_and_for_the_next_connection_of_events() {

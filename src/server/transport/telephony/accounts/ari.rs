@@ -17,8 +17,7 @@ use reqwest::{Method, StatusCode, Url};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use std::io;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 /// What the names of the channel of a stream, and of a bridge, have behind that of the call.
@@ -41,8 +40,18 @@ pub(super) struct Ari {
     connection: String,
     /// Where transferred calls go on in the dialplan; empty: they are not transferred.
     transfer_context: String,
-    /// Whether events arrive.
-    has_events: AtomicBool,
+    events: Mutex<EventFeed>,
+}
+
+/// Whether the events of an account arrive. Without them no call is made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum EventFeed {
+    /// They arrive.
+    Connected,
+    /// There is no connection.
+    Disconnected,
+    /// Another program has taken the Stasis application, and with it the events.
+    Taken,
 }
 
 /// What the hub proves itself by.
@@ -93,7 +102,7 @@ impl Ari {
             app: account.app().to_owned(),
             connection: account.connection().to_owned(),
             transfer_context: account.transfer_context.clone(),
-            has_events: AtomicBool::new(false),
+            events: Mutex::new(EventFeed::Disconnected),
         })
     }
 
@@ -117,13 +126,18 @@ impl Ari {
         &self.app
     }
 
-    /// Whether events arrive: without them no call is made.
-    pub(super) fn has_events(&self) -> bool {
-        self.has_events.load(Ordering::Relaxed)
+    /// Whether events arrive.
+    pub(super) fn events(&self) -> EventFeed {
+        *self.lock_events()
     }
 
-    pub(super) fn set_has_events(&self, has_events: bool) {
-        self.has_events.store(has_events, Ordering::Relaxed);
+    /// Notes whether events arrive from now on.
+    pub(super) fn set_events(&self, events: EventFeed) {
+        *self.lock_events() = events;
+    }
+
+    fn lock_events(&self) -> MutexGuard<'_, EventFeed> {
+        self.events.lock().expect("no panic while locked")
     }
 
     /// Whether calls can be transferred.

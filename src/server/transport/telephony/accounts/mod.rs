@@ -27,7 +27,7 @@ use crate::server::transport::calls::CallState;
 use crate::server::transport::transfers::{DialError, ProviderError, Transfer};
 use antiphon_engines::secret;
 use antiphon_telemetry::with_causes;
-use ari::Ari;
+use ari::{Ari, EventFeed};
 use asterisk_call::AsteriskCall;
 pub(super) use call::dial;
 pub(super) use expected::{ArrivedStream, SECRET_PARAMETER};
@@ -252,13 +252,13 @@ impl Account {
 
     /// Whether the provider can report what becomes of a call.
     fn check_connected(&self) -> Result<(), DialError> {
-        match &self.provider {
-            Provider::Asterisk(ari) if !ari.has_events() => {
-                let why = "the hub has no connection to Asterisk's events (ARI)";
-                Err(DialError::Provider(ProviderError::Unreachable(why)))
-            }
-            Provider::Twilio { .. } | Provider::Asterisk(_) => Ok(()),
-        }
+        let Provider::Asterisk(ari) = &self.provider else { return Ok(()) };
+        let why = match ari.events() {
+            EventFeed::Connected => return Ok(()),
+            EventFeed::Disconnected => "the hub has no connection to Asterisk's events (ARI)",
+            EventFeed::Taken => "another program has taken the account's Stasis application (ARI)",
+        };
+        Err(DialError::Provider(ProviderError::Unreachable(why)))
     }
 
     /// A call to such a target, which the provider does not know of yet. `public_url`: where Twilio reaches the hub.
