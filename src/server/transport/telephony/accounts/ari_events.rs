@@ -1,7 +1,7 @@
 //! The events of an account at Asterisk, by one WebSocket that is opened again whenever it breaks.
 //!
-//! A Stasis application has one WebSocket: the program that connects last has it. A hub that loses its application takes
-//! it back after a minute, not at once: two hubs with the same application would have no events at all.
+//! A Stasis application has one WebSocket: the program that connects last has it. A hub that loses its application
+//! takes it back after a minute, not at once: two hubs with the same application would have no events at all.
 //!
 //! [`super::Accounts`] runs [`follow`] as long as the hub runs. Events become statuses of the calls that
 //! [`super::expected`] holds; no other channel's are read. While no events arrive, no call is made; when they do again,
@@ -36,8 +36,8 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 /// The pause after another program has taken the application.
 const TAKEN_PAUSE: Duration = Duration::from_secs(60);
 /// What the operator does then.
-const TAKEN: &str = "another program has taken the Stasis application, and no call is made: give each hub an 'app' and a \
-                     'connection' of its own in telephony.accounts";
+const TAKEN: &str = "another program has taken the Stasis application, and no call is made: give each hub an 'app' and \
+                     a 'connection' of its own in telephony.accounts";
 
 type Socket = WebSocketStream<MaybeTlsStream<TcpStream>>;
 
