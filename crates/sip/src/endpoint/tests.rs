@@ -831,6 +831,36 @@ fn a_registration_by_tls_is_made_again_where_its_connection_is_lost() {
 }
 
 #[test]
+fn where_another_connection_is_open_a_call_rings_on_and_a_registration_begins_again_by_it() {
+    let mut rig = Rig::new(vec![registered_by(Transport::Tls)]);
+    rig.pass(Duration::ZERO);
+    let address = "192.0.2.9:5061".parse().unwrap();
+    rig.peer = Peer { transport: Transport::Tls, address };
+    rig.endpoint.resolved(rig.now, TrunkId(0), &[address]);
+    rig.drain();
+    let register = rig.last();
+    let accepted = register.answer(200, "OK", Some("r")).write();
+    rig.receive(std::str::from_utf8(&accepted).unwrap());
+    rig.events.clear();
+    let (call, invite) = rig.calling();
+    rig.endpoint.connection_replaced(rig.now, rig.peer);
+    rig.drain();
+    assert!(rig.events.is_empty(), "nothing fails");
+    let again = rig.last();
+    assert_eq!(again.sequence(), Some((2, Method::Register)));
+    let accepted = again.answer(200, "OK", Some("r")).write();
+    rig.receive(std::str::from_utf8(&accepted).unwrap());
+    assert!(matches!(rig.events.pop_front(), Some(Event::Registered { result: Ok(_), .. })));
+    let ringing = invite.answer(180, "Ringing", Some("far")).write();
+    rig.receive(std::str::from_utf8(&ringing).unwrap());
+    assert_eq!(rig.events.pop_front(), Some(Event::Ringing { call }));
+    rig.sent.clear();
+    rig.endpoint.connection_replaced(rig.now, peer("192.0.2.9:5061", Transport::Tcp));
+    rig.drain();
+    assert!(rig.sent.is_empty(), "another one");
+}
+
+#[test]
 fn a_trunk_is_registered_by_digest_and_refreshed_and_its_calls_are_accepted() {
     let mut rig = Rig::new(vec![registered_trunk()]);
     rig.pass(Duration::ZERO);

@@ -242,6 +242,9 @@ impl Dialogs {
                     StreamMessage::Closed(peer) => {
                         self.endpoint.connection_lost(Instant::now().into_std(), peer);
                     }
+                    StreamMessage::Replaced(peer) => {
+                        self.endpoint.connection_replaced(Instant::now().into_std(), peer);
+                    }
                     StreamMessage::Refused(address) => {
                         let client = Client::direct(address, false);
                         self.access.security.refused(client, ROUTE, 503, "too many connections");

@@ -50,8 +50,10 @@ pub(super) enum StreamMessage {
     Message(Peer, Bytes),
     /// A connection was closed at once: there are too many.
     Refused(IpAddr),
-    /// A connection has ended, or could not be made.
+    /// A connection has ended, or could not be made, and there is no other one of this peer.
     Closed(Peer),
+    /// A connection has ended, and another one of this peer is open, or being opened.
+    Replaced(Peer),
 }
 
 /// SIP over TLS: where peers connect, and what the hub trusts where it connects.
@@ -158,10 +160,10 @@ impl Streams {
                 Some((peer, bytes)) = self.received.recv() => return StreamMessage::Message(peer, bytes),
                 Some(ended) = self.connections.join_next() => {
                     let Ok(peer) = ended else { continue };
-                    // Another connection may have taken its place.
-                    if self.senders.get(&peer).is_some_and(|sender| !sender.is_open()) {
-                        self.senders.remove(&peer);
+                    if self.senders.get(&peer).is_some_and(StreamSender::is_open) {
+                        return StreamMessage::Replaced(peer);
                     }
+                    self.senders.remove(&peer);
                     return StreamMessage::Closed(peer);
                 }
                 accepted = self.tcp.accept() => (accepted, Transport::Tcp),
@@ -404,6 +406,23 @@ mod tests {
         drop(listener);
         streams.send(peer, Bytes::from("hello"));
         assert!(matches!(streams.next().await, StreamMessage::Closed(from) if from == peer), "nothing listens");
+    }
+
+    #[tokio::test]
+    async fn a_connection_that_another_one_has_replaced_is_not_told_as_the_end() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let (mut streams, peer) = streams(listener.local_addr().unwrap()).await;
+        streams.send(peer, Bytes::from("first"));
+        drop(listener.accept().await.unwrap());
+        streams.senders[&peer].messages.closed().await;
+        streams.send(peer, Bytes::from("second"));
+        assert!(matches!(streams.next().await, StreamMessage::Replaced(from) if from == peer));
+        let (mut connection, _) = listener.accept().await.unwrap();
+        let mut text = [0; 6];
+        connection.read_exact(&mut text).await.unwrap();
+        assert_eq!(&text, b"second");
+        drop(connection);
+        assert!(matches!(streams.next().await, StreamMessage::Closed(from) if from == peer));
     }
 
     #[tokio::test]
