@@ -59,7 +59,8 @@ async fn relay(source: &mut MediaSource, sink: &mut MediaSink, keys: &KeySender)
                     Some(frame) => sink.send_samples(frame),
                     None => sink.idle(),
                 }
-                quiet_at += FRAME;
+                // One that was not polled for long does not catch up.
+                quiet_at = (quiet_at + FRAME).max(Instant::now());
             }
         }
     }
@@ -109,7 +110,13 @@ impl FrameCutter {
 
 #[cfg(test)]
 mod tests {
+    use super::super::key_events::key_events;
+    use super::super::media::testing;
     use super::*;
+    use futures_util::poll;
+    use std::net::UdpSocket;
+    use std::pin::pin;
+    use tokio::time::advance;
 
     fn cut(cutter: &mut FrameCutter, samples: &[i16]) -> Vec<Vec<i16>> {
         cutter.push(samples);
@@ -139,6 +146,24 @@ mod tests {
             assert!(end.abs_diff(n / 2) < 3, "sound up to {end} of {n}");
             assert_eq!(cut(&mut cutter, &vec![1_000; from as usize / 50]).len(), usize::from(from == to));
         }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn silence_does_not_catch_up_after_a_stall() {
+        let peer = UdpSocket::bind("127.0.0.1:0").unwrap();
+        peer.set_nonblocking(true).unwrap();
+        let n_received = || std::iter::from_fn(|| peer.recv(&mut [0; 512]).ok()).count();
+        let (mut source, mut sink, _control) = testing::silent_call(peer.local_addr().unwrap()).await;
+        let (keys, _events) = key_events();
+        let mut relayed = pin!(relay(&mut source, &mut sink, &keys));
+        assert!(poll!(&mut relayed).is_pending());
+        advance(QUIET).await;
+        assert!(poll!(&mut relayed).is_pending());
+        n_received();
+        advance(Duration::from_secs(2)).await;
+        assert!(poll!(&mut relayed).is_pending());
+        let n = n_received();
+        assert!((1..=2).contains(&n), "{n} frames at once");
     }
 
     #[test]
