@@ -12,7 +12,7 @@ use antiphon_engine_api::fakes::stt::FakeStt;
 use antiphon_engine_api::fakes::tts::FakeTts;
 use antiphon_telemetry::Metrics;
 use antiphon_test_server::Answer;
-use serde_json::json;
+use serde_json::{Value, json};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -22,8 +22,13 @@ const TAKEN: &str = "The provider cannot be asked: another program has taken the
 
 /// Another program takes the application: the hub leaves the connection of events.
 async fn is_taken(asterisk: &Asterisk) {
+    leaves_after(asterisk, json!({"type": "ApplicationReplaced", "application": "antiphon"})).await;
+}
+
+/// The hub leaves the connection of events after this one.
+async fn leaves_after(asterisk: &Asterisk, event: Value) {
     let sender = asterisk.events.sender.lock().expect("no panic").clone().expect("the hub has connected");
-    asterisk.event(json!({"type": "ApplicationReplaced", "application": "antiphon"})).await;
+    asterisk.event(event).await;
     soon("the hub leaves", sender.closed()).await;
     asterisk.events.is_followed.send_replace(false);
 }
@@ -85,6 +90,30 @@ async fn the_ends_of_calls_are_noticed_while_another_program_has_the_application
     is_over(&hub, &second, "ended").await;
     hub.stop().await;
     asterisk.has_no_more();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_large_event_is_taken_and_one_that_is_too_long_is_named_in_the_log() {
+    let log = Log::default();
+    let lines = log.clone();
+    let subscriber = tracing_subscriber::fmt().with_writer(move || lines.clone()).finish();
+    let _logging = tracing::subscriber::set_default(subscriber);
+    let mut asterisk = Asterisk::new();
+    let hub = asterisk.hub(asterisk.config(), &[], &FakeLlm::default()).await;
+    let (_, created) = call(&hub, json!({"to": CALLEE})).await;
+    let id = created["id"].as_str().expect("an id");
+    let channel = asterisk.made().await;
+    let variable = |n_bytes: usize| json!({"type": "ChannelVarset", "variable": "X", "value": "x".repeat(n_bytes)});
+    asterisk.event(variable(500 << 10)).await;
+    asterisk.rings(&channel).await;
+    until(&hub, id, "ringing").await;
+    assert_eq!(n_connections(&asterisk), 1, "the connection goes on");
+    leaves_after(&asterisk, variable(2 << 20)).await;
+    asterisk.followed().await;
+    assert_eq!(n_connections(&asterisk), 2);
+    hub.stop().await;
+    let log = log.text();
+    assert!(log.contains("an event is longer than 1 MiB"), "{log}");
 }
 
 #[tokio::test(start_paused = true)]

@@ -26,8 +26,10 @@ use tokio_tungstenite::{MaybeTlsStream, WebSocketStream, connect_async_with_conf
 
 /// The longest handshake, and the longest wait until a ping is taken.
 const ANSWERS_WITHIN: Duration = Duration::from_secs(10);
-/// The longest event: twenty times what a channel with its variables has.
-const MAX_EVENT_BYTES: usize = 64 << 10;
+/// The longest event: far above a channel with large variables. A longer one ends the connection.
+const MAX_EVENT_BYTES: usize = 1 << 20;
+/// What the log says of a longer one.
+const TOO_LONG: &str = "an event is longer than 1 MiB: a channel has too large variables";
 /// Between two pings; a connection without a sign of life for two of them is broken.
 const PING_EVERY: Duration = Duration::from_secs(20);
 /// The pauses between two attempts to connect.
@@ -144,6 +146,7 @@ async fn take_events(ari: &Ari, account: &str, expected: &ExpectedCalls, socket:
                     },
                     Some(Ok(Message::Close(_))) | None => return EventsLost::Connection("it was closed".into()),
                     Some(Ok(_)) => {}
+                    Some(Err(Error::Capacity(_))) => return EventsLost::Connection(TOO_LONG.into()),
                     Some(Err(error)) => return EventsLost::Connection(error.to_string()),
                 }
             }
