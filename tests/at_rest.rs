@@ -10,6 +10,8 @@ use antiphon_engine_api::fakes::stt::FakeStt;
 use antiphon_engine_api::fakes::tts::FakeTts;
 use antiphon_test_server::{Answer, TestServer};
 use antiphon_types::sealed::Sealing;
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD as BASE64;
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
@@ -474,6 +476,54 @@ async fn an_upstream_key_in_a_file_is_exchanged_by_sighup() {
         let said = String::from_utf8_lossy(&output.stderr);
         assert!(!output.status.success() && said.contains(&format!("both {variable} and {other} are set")), "{said}");
     }
+}
+
+#[tokio::test]
+async fn passwords_in_files_are_read_again_by_sighup() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let at = |name: &str| folder.path().join(name).to_str().expect("text").to_owned();
+    let account = at("account");
+    let trunk = at("trunk");
+    std::fs::write(&account, "pw-one\n").expect("written");
+    std::fs::write(&trunk, "pw-one\n").expect("written");
+    let asterisk = TestServer::start(|_| Answer::status(401));
+    let accounts = format!(
+        "{{ office = {{ kind = \"asterisk\", api_url = \"{}\", username = \"ann\", password_env = \"ARI_PASSWORD\", \
+         endpoint = \"PJSIP/{{number}}@trunk\", numbers = [\"100\"] }} }}",
+        asterisk.url("/")
+    );
+    let listen = format!("127.0.0.1:{}", crate::sip::free_port());
+    let env = [
+        ("ANTIPHON_TELEPHONY__ACCOUNTS", accounts.as_str()),
+        ("ARI_PASSWORD_FILE", account.as_str()),
+        ("ANTIPHON_SIP__LISTEN", listen.as_str()),
+        ("ANTIPHON_SIP__TRUNKS", "{ phones = { username = \"ann\", password_env = \"TRUNK_PASSWORD\" } }"),
+        ("TRUNK_PASSWORD_FILE", trunk.as_str()),
+    ];
+    let hub = Process::start(folder.path(), &env).await;
+    // The hub tries to connect again and again.
+    let proves = async |password: &str| {
+        let expect = format!("Basic {}", BASE64.encode(format!("ann:{password}")));
+        let is_proof = |request: &antiphon_test_server::Request| {
+            request.header("authorization").is_some_and(|authorization| authorization == expect)
+        };
+        let proven = async {
+            while !asterisk.requests().iter().any(is_proof) {
+                sleep(Duration::from_millis(20)).await;
+            }
+        };
+        timeout(TEST_TIMEOUT, proven).await.unwrap_or_else(|_| panic!("{password} is proven"));
+    };
+    proves("pw-one").await;
+    std::fs::write(&account, "pw-two\n").expect("written");
+    std::fs::remove_file(&trunk).expect("removed");
+    hub.signal("-HUP");
+    proves("pw-two").await;
+    let log = std::fs::read_to_string(folder.path().join("log")).expect("there");
+    let failed = log.lines().find(|line| line.contains("the trunk passwords from before stay in use"));
+    assert!(failed.is_some_and(|line| line.contains("TRUNK_PASSWORD_FILE")), "{log}");
+    assert!(!log.contains("pw-"), "no password is logged");
+    hub.end().await;
 }
 
 #[tokio::test]

@@ -5,11 +5,13 @@ use super::file_changes::FileChanges;
 use super::lan::{self, Reachable};
 use super::{CliError, blocking, desktop, print, signals};
 use crate::assembly::{ActiveEngines, EngineManager, EnginesError, Membership};
-use crate::config::{ConfigError, ServerConfig, SipConfig, Sources, load_hub};
+use crate::config::{ConfigError, ServerConfig, SipConfig, Sources, TelephonyConfig, load_hub};
 use crate::server::{self, Extras, Keys, LoadedEngines, Reload, Startup, Tls, WaitsFor};
+use antiphon_engines::secret;
 use antiphon_telemetry::Metrics;
 use antiphon_types::small_file;
 use clap::Args;
+use std::collections::BTreeMap;
 use std::io::IsTerminal;
 use std::net::SocketAddr;
 use std::os::unix::fs::DirBuilderExt;
@@ -34,9 +36,9 @@ Examples:
                                            for a phone, too: it prints the addresses, and a code for its camera
   antiphon serve --listen 127.0.0.1:0      on any free port; the first lines say which
 
-Ctrl-C lets running sessions finish; a second Ctrl-C stops immediately. SIGHUP reads the files of the keys, of
-upstream keys and of the certificate again, and opens the audit log again; the file of keys is also read when it changes. Errors are logged, and the
-previous keys and certificate stay in use.")]
+Ctrl-C lets running sessions finish; a second Ctrl-C stops immediately. SIGHUP reads the files of keys, passwords and
+certificates again, and opens the audit log again; the file of keys is also read when it changes. Errors are logged, and
+what was read before stays in use.")]
 pub struct ServeArgs {
     /// Settings that differ from the defaults
     #[arg(long, value_name = "FILE")]
@@ -100,7 +102,7 @@ async fn serve(args: ServeArgs, opens_page: bool) -> Result<(), CliError> {
     let files = Files {
         config: config.server.clone(),
         sip: config.sip.clone(),
-        twilio_auth_token_env: config.telephony.twilio_auth_token_env.clone(),
+        telephony: config.telephony.clone(),
         tls_self_signed: args.tls_self_signed,
     };
     let files = Arc::new(files);
@@ -213,7 +215,7 @@ const MAX_RELOADS: usize = 8;
 struct Files {
     config: ServerConfig,
     sip: SipConfig,
-    twilio_auth_token_env: String,
+    telephony: TelephonyConfig,
     tls_self_signed: bool,
 }
 
@@ -221,13 +223,21 @@ impl Files {
     /// Reads the files; those of upstream keys are exchanged at once. Errors are logged and their part is omitted, so that the
     /// current one stays in use. Blocks for small files.
     fn read(&self) -> Reload {
-        antiphon_engines::secret::reload();
+        secret::reload();
         let mut reload = Reload { reopens_logs: true, ..self.keys() };
         let tls = if self.tls_self_signed { Ok(None) } else { Tls::load(&self.config) };
         reload.tls = stays("certificate", tls, &mut reload.failed).flatten();
         reload.sip_tls = stays("sip certificate", Tls::load_sip(&self.sip), &mut reload.failed).flatten();
-        let token = antiphon_engines::secret::read(&self.twilio_auth_token_env);
-        reload.twilio_auth_token = stays("twilio auth token", token, &mut reload.failed).flatten();
+        let shared = self.telephony.twilio_auth_token_env.as_str();
+        reload.twilio_auth_token = stays("twilio auth token", secret::read(shared), &mut reload.failed).flatten();
+        let accounts = self.telephony.accounts.iter();
+        let own = accounts.map(|(name, account)| (name, account.secret_env(shared)));
+        let own = own.filter(|(_, variable)| *variable != shared);
+        reload.account_secrets = secrets("account secrets", own, &mut reload.failed);
+        let in_use = !self.sip.listen.is_empty();
+        let trunks = self.sip.trunks.iter().filter(|(_, trunk)| in_use && !trunk.username.is_empty());
+        let passwords = trunks.map(|(name, trunk)| (name, trunk.password_env.as_str()));
+        reload.trunk_passwords = secrets("trunk passwords", passwords, &mut reload.failed);
         reload
     }
 
@@ -252,6 +262,21 @@ fn stays<T, E: std::error::Error>(what: &'static str, read: Result<T, E>, failed
         failed.push(what);
     };
     read.map_err(logged).ok()
+}
+
+/// The secrets of these variables or their files, by the names of what has them, without those that could not be read.
+fn secrets<'a>(
+    what: &'static str,
+    variables: impl Iterator<Item = (&'a String, &'a str)>,
+    failed: &mut Vec<&'static str>,
+) -> BTreeMap<String, String> {
+    let mut secrets = BTreeMap::new();
+    for (name, variable) in variables {
+        if let Some(secret) = stays(what, secret::read(variable), failed).flatten() {
+            secrets.insert(name.clone(), secret);
+        }
+    }
+    secrets
 }
 
 /// How long a reload waits for its files: a file system that hangs, of another machine for example, must not stop later ones.
@@ -292,7 +317,7 @@ fn watch_hang_ups(files: Arc<Files>, reload: mpsc::Sender<Reload>) -> tokio::tas
         let Ok(mut hang_up) = signal(SignalKind::hangup()) else { return };
         let mut reading = FileReader::default();
         while hang_up.recv().await.is_some() {
-            tracing::info!("SIGHUP: reading keys, upstream keys, Twilio's auth token and certificates again");
+            tracing::info!("SIGHUP: reading keys, auth tokens, passwords and certificates again");
             let files = files.clone();
             let Some(read) = reading.read(move || files.read()).await else { continue };
             if reload.try_send(read).is_err() {
@@ -359,7 +384,7 @@ mod tests {
         let api_keys_file = path.to_str().expect("text").to_owned();
         let config = ServerConfig { api_keys_file, ..ServerConfig::default() };
         let sip = SipConfig::default();
-        let files = Files { config, sip, twilio_auth_token_env: String::new(), tls_self_signed: false };
+        let files = Files { config, sip, telephony: TelephonyConfig::default(), tls_self_signed: false };
         let reload = files.keys();
         assert!(reload.keys.is_none() && reload.failed == ["keys"]);
         std::fs::remove_file(&path).expect("removed");

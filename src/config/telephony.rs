@@ -83,7 +83,7 @@ pub struct TelephonyAccount {
     pub username: String,
     /// Asterisk: the environment variable of the user's password.
     pub password_env: String,
-    /// Asterisk: the Stasis application; empty: `antiphon`. No other program may have it.
+    /// Asterisk: the Stasis application; empty: `antiphon`. No other program and no other hub may have it.
     pub app: String,
     /// Asterisk: what it dials, with [`NUMBER_PLACEHOLDER`] for the number.
     pub endpoint: String,

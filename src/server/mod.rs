@@ -147,6 +147,7 @@ async fn serve_once_loaded(
     let sip = Sip::bind(&config.sip, &keys, tls.clone(), rights, webhooks).await?;
     let (sip, dialer) = sip.unzip();
     let sip_certificate = sip.as_ref().and_then(Sip::certificate);
+    let trunk_passwords = sip.as_ref().map(Sip::passwords);
     let wyoming = extras.wyoming.map(|listener| Wyoming::new(listener, config.wyoming.clone(), &keys)).transpose()?;
     let (audit, audit_writer) = Audit::open(&config.server.audit_log)?;
     let unusable = |error| std::io::Error::other(format!("server.storage_key: {error}"));
@@ -182,6 +183,12 @@ async fn serve_once_loaded(
     let reloaded = async {
         let above = Above {
             replace_twilio_auth_token: &|token| app.transport.telephony.replace_auth_token(token),
+            replace_account_secrets: &|secrets| app.transport.telephony.replace_account_secrets(secrets),
+            replace_trunk_passwords: &|passwords| {
+                if let Some(trunks) = &trunk_passwords {
+                    trunks.replace(passwords);
+                }
+            },
             sip_certificate: sip_certificate.as_deref(),
             sessions_of: &|key| app.sessions.of_key(key),
         };

@@ -15,7 +15,7 @@ mod warm;
 use crate::hub::{Hub, engines};
 use crate::turns::{get, ms, turn};
 use antiphon::config::{Config, SipTrunk, TelephonyRoute};
-use antiphon::server::{Keys, key_digest, key_entry};
+use antiphon::server::{Extras, Keys, Parts, Reload, key_digest, key_entry};
 use antiphon_engine_api::Engines;
 use antiphon_engine_api::fakes::llm::{FakeLlm, words};
 use antiphon_engine_api::fakes::stt::FakeStt;
@@ -23,6 +23,7 @@ use antiphon_engine_api::fakes::tts::FakeTts;
 use antiphon_engines::vad::Earshot;
 use antiphon_sip::sdp::Codec;
 use antiphon_sip::{Credentials, Method};
+use antiphon_telemetry::Metrics;
 use antiphon_types::{Pcm, SampleRate};
 use phone::{Answer, Options, Phone};
 use serde_json::{Value, json};
@@ -362,6 +363,34 @@ async fn a_caller_without_a_right_is_refused_and_one_with_the_password_is_not() 
     let mut phone = Phone::connect(sip, Options { credentials: credentials(password), ..Options::default() }).await;
     phone.speak(500).await;
     phone.until("the reply is heard", |phone| phone.heard_ms() >= 130).await;
+    hub.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_new_password_of_a_trunk_counts_from_its_reload_on() {
+    let (mut config, sip) = config();
+    let password_env = "CARGO_MANIFEST_DIR".into();
+    let trunk = SipTrunk { username: "ann".into(), password_env, ..SipTrunk::default() };
+    config.sip.trunks = [("phones".to_owned(), trunk)].into();
+    let engines = engines(FakeStt::default(), FakeLlm::default(), FakeTts::default());
+    let (reload, reloads) = tokio::sync::mpsc::channel(1);
+    let parts = Parts { config, engines, metrics: Metrics::new(), keys: Keys::default(), tls: None, manager: None };
+    let hub = Hub::serve_with(parts, Extras { reloads: Some(reloads), ..Extras::default() }).await;
+    let call = async |password: &str| {
+        let credentials = Some(Credentials { username: "ann".into(), password: password.into() });
+        Phone::call(sip, Options { credentials, ..Options::default() }).await
+    };
+    let (_first, answer) = call(env!("CARGO_MANIFEST_DIR")).await;
+    assert!(matches!(answer, Answer::Accepted), "{answer:?}");
+    let trunk_passwords = [("phones".to_owned(), "another".to_owned()), ("none".to_owned(), "a".to_owned())].into();
+    reload.send(Reload { trunk_passwords, ..Reload::default() }).await.expect("taken");
+    // It is applied once there is room for the next.
+    reload.send(Reload::default()).await.expect("taken");
+    reload.send(Reload::default()).await.expect("taken");
+    let (_, answer) = call(env!("CARGO_MANIFEST_DIR")).await;
+    assert!(matches!(answer, Answer::Refused { status: 403, .. }), "{answer:?}");
+    let (_second, answer) = call("another").await;
+    assert!(matches!(answer, Answer::Accepted), "{answer:?}");
     hub.stop().await;
 }
 

@@ -1,5 +1,7 @@
 //! Calls out by Asterisk: a fake of its REST interface (ARI), whose events the tests send and whose streams they open.
 
+mod events;
+
 use super::calls_out::{
     CALLEE, beside, connected_to, hang_up, hear_each_other, hear_summary, is_over, post, refer_warm, start,
 };
@@ -396,22 +398,6 @@ async fn without_asterisks_events_no_call_is_made() {
     let asterisk = Asterisk::answering(|_| Some(Answer::none()));
     away(asterisk.config()).await;
     asterisk.has_no_more();
-}
-
-#[tokio::test(start_paused = true)]
-async fn an_application_that_another_program_takes_makes_no_calls_for_a_while() {
-    let mut asterisk = Asterisk::new();
-    let hub = asterisk.hub(asterisk.config(), &[], &FakeLlm::default()).await;
-    asterisk.events.is_followed.send_replace(false);
-    asterisk.event(json!({"type": "ApplicationReplaced", "application": "antiphon"})).await;
-    sleep(Duration::from_secs(20)).await;
-    let (status, answer) = call(&hub, json!({"to": CALLEE})).await;
-    assert_eq!((status, &answer["error"]["message"]), (502, &json!(AWAY)));
-    sleep(Duration::from_secs(12)).await;
-    asterisk.followed().await;
-    assert_eq!(call(&hub, json!({"to": CALLEE})).await.0, 201);
-    asterisk.made().await;
-    hub.stop().await;
 }
 
 #[tokio::test(start_paused = true)]

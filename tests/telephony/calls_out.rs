@@ -518,6 +518,34 @@ async fn a_new_auth_token_counts_for_the_accounts_that_share_it() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn an_account_with_its_own_auth_token_has_the_new_one_from_its_reload_on() {
+    let mut twilio = Twilio::new();
+    let mut config = twilio.config();
+    config.telephony.twilio_auth_token_env = "CARGO_MANIFEST_DIR".into();
+    config.telephony.accounts.get_mut("main").expect("it").auth_token_env = "PATH".into();
+    let engines = engines(FakeStt::default(), FakeLlm::default(), FakeTts::default());
+    let (reload, reloads) = tokio::sync::mpsc::channel(1);
+    let parts = Parts { config, engines, metrics: Metrics::new(), keys: Keys::default(), tls: None, manager: None };
+    let hub = Hub::serve_with(parts, Extras { reloads: Some(reloads), ..Extras::default() }).await;
+    let apply = async |change: Reload| {
+        reload.send(change).await.expect("taken");
+        // It is applied once there is room for the next.
+        reload.send(Reload::default()).await.expect("taken");
+        reload.send(Reload::default()).await.expect("taken");
+    };
+    // That is the token of others.
+    apply(Reload { twilio_auth_token: Some("another token".into()), ..Reload::default() }).await;
+    assert_eq!(call(&hub, json!({"to": CALLEE})).await.0, 201);
+    let made = twilio.made().await;
+    let account_secrets = [("main".to_owned(), "another token".to_owned())].into();
+    apply(Reload { account_secrets, ..Reload::default() }).await;
+    let (status, answer) = call(&hub, json!({"to": CALLEE})).await;
+    assert_eq!((status, &answer["error"]["message"]), (502, &json!("The provider refused: status 401")));
+    assert_eq!(post_status(&hub, &made, "busy", None).await, 403, "it is signed with the former token");
+    hub.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn nobody_is_called_who_may_not_be() {
     let mut twilio = Twilio::new();
     let mut config = twilio.config();

@@ -3,7 +3,7 @@
 use super::{Item, ItemKind, ItemPosition, ItemStatus, Role, SpokenItem};
 use antiphon_types::{ItemId, ResponseId, Timestamp};
 use serde::{Deserialize, Serialize};
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, HashMap};
 
 /// The most items of a conversation: an hour of a lively one has about 1500.
 const MAX_ITEMS: usize = 4_096;
@@ -118,24 +118,39 @@ impl History {
     }
 
     /// Removes the oldest items until the limits hold, and returns their ids. Items in progress stay, and so does the last
-    /// item, unless it is the result of a call that goes. A call and its result are removed together.
+    /// item, unless it is the result of a call that goes. A call and its results are removed and counted together.
     pub(super) fn trim(&mut self) -> Vec<ItemId> {
         let mut n_items = self.items.len();
         let mut n_bytes: usize = self.items.iter().map(Item::n_bytes).sum();
-        let is_excess = |item: &mut Item| {
-            if (n_items <= MAX_ITEMS && n_bytes <= MAX_BYTES) || item.status == ItemStatus::InProgress {
-                return false;
+        if n_items <= MAX_ITEMS && n_bytes <= MAX_BYTES {
+            return Vec::new();
+        }
+        let mut results: HashMap<&str, Vec<usize>> = HashMap::new();
+        for (at, item) in self.items.iter().enumerate() {
+            if let ItemKind::FunctionOutput { call_id, .. } = &item.kind {
+                results.entry(call_id.as_str()).or_default().push(at);
             }
-            n_items -= 1;
-            n_bytes -= item.n_bytes();
-            true
-        };
-        let newest = self.items.len().saturating_sub(1);
-        let mut dropped: Vec<Item> = self.items.extract_if(..newest, is_excess).collect();
-        let calls: HashSet<String> = dropped.iter().filter_map(Item::call).map(str::to_owned).collect();
-        let orphan =
-            |item: &mut Item| matches!(&item.kind, ItemKind::FunctionOutput { call_id, .. } if calls.contains(call_id));
-        dropped.extend(self.items.extract_if(.., orphan));
+        }
+        let newest = n_items.saturating_sub(1);
+        let mut is_excess = vec![false; n_items];
+        for (at, item) in self.items.iter().enumerate().take(newest) {
+            if n_items <= MAX_ITEMS && n_bytes <= MAX_BYTES {
+                break;
+            }
+            if item.status == ItemStatus::InProgress {
+                continue;
+            }
+            let of_call = item.call().and_then(|call| results.get(call));
+            for goes in of_call.into_iter().flatten().copied().chain([at]) {
+                if !is_excess[goes] {
+                    is_excess[goes] = true;
+                    n_items -= 1;
+                    n_bytes -= self.items[goes].n_bytes();
+                }
+            }
+        }
+        let mut is_excess = is_excess.into_iter();
+        let dropped: Vec<Item> = self.items.extract_if(.., |_| is_excess.next() == Some(true)).collect();
         dropped.iter().for_each(|item| drop(self.spoken.remove(&item.id)));
         dropped.into_iter().map(|item| item.id).collect()
     }
@@ -181,5 +196,63 @@ impl History {
         let unheard = self.unheard(now);
         let dry = unheard.iter().filter_map(|id| self.spoken.get(id)?.playhead().dry_at(now));
         dry.max().unwrap_or(Timestamp::ZERO)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Content;
+
+    fn message(text: &str) -> ItemKind {
+        ItemKind::Message { role: Role::User, content: vec![Content::InputText(text.into())] }
+    }
+
+    fn call() -> ItemKind {
+        ItemKind::FunctionCall { call_id: "c".into(), name: "f".into(), arguments: "{}".into() }
+    }
+
+    fn result(output: &str) -> ItemKind {
+        ItemKind::FunctionOutput { call_id: "c".into(), output: output.into() }
+    }
+
+    /// Items with the ids `i0`, `i1` and so on.
+    fn history(kinds: impl IntoIterator<Item = ItemKind>) -> History {
+        let mut history = History::default();
+        for (n, kind) in kinds.into_iter().enumerate() {
+            let item = Item { id: format!("i{n}").as_str().into(), status: ItemStatus::Completed, kind };
+            history.insert(item, &ItemPosition::Last).unwrap();
+        }
+        history
+    }
+
+    fn trimmed(history: &mut History) -> Vec<String> {
+        history.trim().iter().map(|id| id.as_str().to_owned()).collect()
+    }
+
+    #[test]
+    fn the_result_of_a_call_that_goes_is_counted_with_it() {
+        let beginning = [call(), message("kept"), result("done")];
+        let rest = (0..MAX_ITEMS - 1).map(|_| message("later"));
+        let mut by_items = history(beginning.into_iter().chain(rest));
+        assert_eq!(trimmed(&mut by_items), ["i0", "i2"]);
+        assert_eq!(by_items.items().len(), MAX_ITEMS);
+
+        let half = "x".repeat(MAX_BYTES / 2);
+        let mut by_bytes = history([call(), message("kept"), result(&half), message(&half), message("last")]);
+        assert_eq!(trimmed(&mut by_bytes), ["i0", "i2"]);
+        assert!(trimmed(&mut by_bytes).is_empty());
+
+        // The result is the last item.
+        let mut at_end = history([call(), message("kept"), message(&half), result(&half)]);
+        assert_eq!(trimmed(&mut at_end), ["i0", "i3"]);
+    }
+
+    #[test]
+    fn a_result_ahead_of_its_call_is_counted_once() {
+        // 10 bytes too many: the result has 5, the call 4.
+        let large = "x".repeat(MAX_BYTES - 131);
+        let mut history = history([result("done"), call(), message("goes"), message(&large)]);
+        assert_eq!(trimmed(&mut history), ["i0", "i1", "i2"]);
     }
 }

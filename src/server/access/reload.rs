@@ -1,4 +1,4 @@
-//! Replaces keys and certificates while the server runs.
+//! Replaces keys, passwords and certificates while the server runs.
 //!
 //! `cli` reads the files again on SIGHUP, and that of the keys when it changes, and sends the result; what cannot be
 //! read stays in use as it is, and is in the audit log. Removing a key closes its sessions (close code 1008) and
@@ -11,6 +11,7 @@ use super::parts::AccessParts;
 use crate::server::edge::tls::Tls;
 use antiphon_types::KeyId;
 use arc_swap::ArcSwap;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 use tokio::sync::mpsc;
@@ -27,6 +28,10 @@ pub struct Reload {
     pub sip_tls: Option<Tls>,
     /// The auth token that Twilio signs with.
     pub twilio_auth_token: Option<String>,
+    /// The auth tokens and passwords of accounts that have their own, by the accounts' names; others stay as they are.
+    pub account_secrets: BTreeMap<String, String>,
+    /// The passwords of SIP trunks, by the trunks' names; others stay as they are.
+    pub trunk_passwords: BTreeMap<String, String>,
     /// What could not be read, by the audit log's names.
     pub failed: Vec<&'static str>,
     /// Whether the audit log is opened again, because its file was renamed.
@@ -40,6 +45,10 @@ pub type Reloads = mpsc::Receiver<Reload>;
 pub(in crate::server) struct Above<'a> {
     /// Replaces the auth token that Twilio signs with.
     pub(in crate::server) replace_twilio_auth_token: &'a (dyn Fn(&str) + Sync),
+    /// Replaces the auth tokens and passwords of the accounts of these names.
+    pub(in crate::server) replace_account_secrets: &'a (dyn Fn(&BTreeMap<String, String>) + Sync),
+    /// Replaces the passwords of the SIP trunks of these names.
+    pub(in crate::server) replace_trunk_passwords: &'a (dyn Fn(&BTreeMap<String, String>) + Sync),
     /// The certificate of SIP by TLS, where it has one of its own.
     pub(in crate::server) sip_certificate: Option<&'a ArcSwap<Tls>>,
     /// The number of sessions that belong to a key, for the log.
@@ -81,7 +90,8 @@ async fn next(reloads: &mut Option<Reloads>) -> Option<Reload> {
 }
 
 fn apply(access: &AccessParts, above: &Above<'_>, reload: Reload) {
-    let Reload { keys, tls, sip_tls, twilio_auth_token, failed, reopens_logs } = reload;
+    let Reload { keys, tls, sip_tls, twilio_auth_token, account_secrets, trunk_passwords, failed, reopens_logs } =
+        reload;
     if reopens_logs {
         access.security.audit().reopen();
     }
@@ -108,6 +118,14 @@ fn apply(access: &AccessParts, above: &Above<'_>, reload: Reload) {
     if let Some(token) = twilio_auth_token {
         (above.replace_twilio_auth_token)(&token);
         done("twilio auth token", "ok");
+    }
+    if !account_secrets.is_empty() {
+        (above.replace_account_secrets)(&account_secrets);
+        done("account secrets", "ok");
+    }
+    if !trunk_passwords.is_empty() {
+        (above.replace_trunk_passwords)(&trunk_passwords);
+        done("trunk passwords", "ok");
     }
     if let Some((tls, serving)) = sip_tls.zip(above.sip_certificate) {
         serving.store(Arc::new(tls));

@@ -584,6 +584,19 @@ impl Endpoint {
         }
     }
 
+    /// Replaces the password of a trunk with credentials: callers that prove the former one are refused, and challenges
+    /// are answered with the new one. A registration that has failed begins again at once. The same password changes
+    /// nothing.
+    pub fn replace_password(&mut self, now: Instant, trunk: TrunkId, password: &str) {
+        let credentials = self.config.trunks.get_mut(trunk.0).and_then(|trunk| trunk.credentials.as_mut());
+        let Some(credentials) = credentials else { return };
+        if credentials.password == password {
+            return;
+        }
+        credentials.password = password.to_owned();
+        self.retry_registration(now, trunk);
+    }
+
     /// Whether any trunk calls from this address, by its networks or its registrar.
     pub fn is_listed(&self, address: IpAddr) -> bool {
         (0..self.config.trunks.len()).any(|index| self.is_address_of(TrunkId(index), address))
@@ -707,8 +720,8 @@ impl Endpoint {
         }
     }
 
-    /// A connection cannot be made, or has ended. What waits for an answer by it fails; calls in progress go on, since a peer may
-    /// come back by another one.
+    /// A connection cannot be made, or has ended, and there is no other one of this peer. What waits for an answer by it
+    /// fails; calls in progress go on, since a peer may come back by another one.
     pub fn connection_lost(&mut self, now: Instant, peer: Peer) {
         let waits = |call: &Call| call.phase == Phase::Calling && call.peer == peer;
         let calls: Vec<_> = self.calls.iter().filter(|(_, call)| waits(call)).map(|(id, _)| *id).collect();
@@ -716,6 +729,12 @@ impl Endpoint {
             self.invite_unsent(now, call);
         }
         self.registrar_lost(now, peer);
+    }
+
+    /// A connection has ended, and another one of this peer is open, or being opened. Calls go on by that one, and
+    /// registrations begin again by it at once: a registrar sends calls by the connection of the last REGISTER.
+    pub fn connection_replaced(&mut self, now: Instant, peer: Peer) {
+        self.registrar_replaced(now, peer);
     }
 
     fn phase_of(&self, call: CallId) -> Option<Phase> {

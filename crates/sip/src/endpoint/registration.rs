@@ -257,17 +257,42 @@ impl Endpoint {
         self.event(Event::Registered { registrar: id, result: Err(status) });
     }
 
+    /// What this trunk proves has changed: where its registration has failed, the next attempt begins now.
+    pub(super) fn retry_registration(&mut self, now: Instant, id: RegistrarId) {
+        let Some(registrar) = self.registrar(id) else { return };
+        registrar.n_failures = 0;
+        if registrar.state == State::Waiting && registrar.request.is_none() {
+            registrar.at = Some(now);
+        }
+        self.reschedule_registrar(id);
+    }
+
     /// The connection to a registrar is gone: what it would send to us has no way any more.
     pub(super) fn registrar_lost(&mut self, now: Instant, peer: Peer) {
+        for id in self.registrars_by(peer) {
+            self.registration_failed(now, id, 0);
+        }
+    }
+
+    /// The connection to a registrar is gone, and another one is there: a new REGISTER goes by that one.
+    pub(super) fn registrar_replaced(&mut self, now: Instant, peer: Peer) {
+        for id in self.registrars_by(peer) {
+            let Some(registrar) = self.registrar(id) else { continue };
+            registrar.state = State::Asking;
+            registrar.n_proofs = 0;
+            registrar.at = None;
+            self.register(now, id, None);
+        }
+    }
+
+    /// Those that are registered, or ask for that, by this peer.
+    fn registrars_by(&self, peer: Peer) -> Vec<RegistrarId> {
         let is_by = |registrar: &&Registrar| {
             let is_there = registrar.addresses.first() == Some(&peer.address);
             let is_in_use = matches!(registrar.state, State::Asking | State::Registered { .. });
             is_there && is_in_use && registrar.registration.transport == peer.transport
         };
-        let lost: Vec<_> = self.registrars.iter().filter(is_by).map(|registrar| registrar.trunk).collect();
-        for id in lost {
-            self.registration_failed(now, id, 0);
-        }
+        self.registrars.iter().filter(is_by).map(|registrar| registrar.trunk).collect()
     }
 
     pub(super) fn registrar_is_due(&mut self, id: RegistrarId, now: Instant) {

@@ -610,6 +610,63 @@ fn digest_lets_a_caller_in_that_knows_the_password() {
 }
 
 #[test]
+fn a_password_that_was_replaced_no_longer_counts() {
+    let mut rig = Rig::new(vec![trunk_of(&[], Some("former"))]);
+    let padding = format!("Subject: {}\r\n", "x".repeat(80));
+    rig.receive(&request("INVITE", 1, "", &padding, SDP));
+    let challenge = rig.last().get("www-authenticate").unwrap().to_owned();
+    let proof = |password: &str| {
+        let credentials = Credentials { username: "ann".into(), password: password.into() };
+        let proof = credentials.answer(&challenge, "INVITE", "sip:100@192.0.2.1", "c").unwrap();
+        format!("Authorization: {proof}\r\n")
+    };
+    rig.endpoint.replace_password(rig.now, TrunkId(0), "new");
+    rig.endpoint.replace_password(rig.now, TrunkId(1), "of no trunk");
+    rig.receive(&request("INVITE", 2, "", &proof("former"), SDP));
+    assert_eq!(rig.last().status(), Some(403));
+    rig.events.clear();
+    rig.receive(&request("INVITE", 3, "", &proof("new"), SDP));
+    assert_eq!(rig.incoming().trunk, TrunkId(0));
+    rig.sent.clear();
+
+    // A call of ours that is under way.
+    let (_, invite) = rig.calling();
+    rig.endpoint.replace_password(rig.now, TrunkId(0), "newer");
+    let challenge = "Digest realm=\"trunk\", nonce=\"n\"";
+    rig.respond(&invite, 407, &[("proxy-authenticate", challenge)], "");
+    let newer = Credentials { username: "ann".into(), password: "newer".into() };
+    let proof = newer.answer(challenge, "INVITE", "sip:+4930123@192.0.2.9", "").unwrap();
+    assert_eq!(rig.last().get("proxy-authorization"), Some(proof.as_str()));
+}
+
+#[test]
+fn a_registration_with_a_wrong_password_is_tried_at_once_with_the_new_one() {
+    let mut rig = Rig::new(vec![registered_trunk()]);
+    let challenge = "Digest realm=\"x\", nonce=\"n\"";
+    // The registrar is looked up, and asks for the password.
+    let challenged = |rig: &mut Rig| {
+        rig.pass(Duration::ZERO);
+        rig.endpoint.resolved(rig.now, TrunkId(0), &["192.0.2.9:5062".parse().unwrap()]);
+        rig.drain();
+        let mut asked = rig.last().answer(401, "Unauthorized", Some("r"));
+        asked.add("www-authenticate", challenge);
+        rig.receive(std::str::from_utf8(&asked.write()).unwrap());
+        rig.last()
+    };
+    let refused = challenged(&mut rig).answer(403, "Forbidden", Some("r"));
+    rig.receive(std::str::from_utf8(&refused.write()).unwrap());
+    assert_eq!(rig.events.pop_front(), Some(Event::Registered { registrar: TrunkId(0), result: Err(403) }));
+    rig.endpoint.replace_password(rig.now, TrunkId(0), "secret");
+    rig.pass(Duration::from_secs(1));
+    assert_eq!(rig.resolves, 1, "it is the same");
+    rig.endpoint.replace_password(rig.now, TrunkId(0), "new");
+    let register = challenged(&mut rig);
+    let new = Credentials { username: "ann".into(), password: "new".into() };
+    let proof = new.answer(challenge, "REGISTER", "sip:sip.example.com", "").unwrap();
+    assert_eq!((rig.resolves, register.get("authorization")), (2, Some(proof.as_str())));
+}
+
+#[test]
 fn a_stranger_gets_nothing_longer_than_what_it_sent_and_leaves_nothing() {
     let mut rig = Rig::new(vec![trunk_of(&["203.0.113.0/24"], None), trunk_of(&["203.0.113.9/32"], Some("secret"))]);
     rig.receive(&request("INVITE", 1, "", "", SDP));
@@ -771,6 +828,36 @@ fn a_registration_by_tls_is_made_again_where_its_connection_is_lost() {
     assert_eq!(rig.events.pop_front(), Some(Event::Registered { registrar: TrunkId(0), result: Err(0) }));
     rig.pass(Duration::from_secs(31));
     assert_eq!(rig.resolves, 2);
+}
+
+#[test]
+fn where_another_connection_is_open_a_call_rings_on_and_a_registration_begins_again_by_it() {
+    let mut rig = Rig::new(vec![registered_by(Transport::Tls)]);
+    rig.pass(Duration::ZERO);
+    let address = "192.0.2.9:5061".parse().unwrap();
+    rig.peer = Peer { transport: Transport::Tls, address };
+    rig.endpoint.resolved(rig.now, TrunkId(0), &[address]);
+    rig.drain();
+    let register = rig.last();
+    let accepted = register.answer(200, "OK", Some("r")).write();
+    rig.receive(std::str::from_utf8(&accepted).unwrap());
+    rig.events.clear();
+    let (call, invite) = rig.calling();
+    rig.endpoint.connection_replaced(rig.now, rig.peer);
+    rig.drain();
+    assert!(rig.events.is_empty(), "nothing fails");
+    let again = rig.last();
+    assert_eq!(again.sequence(), Some((2, Method::Register)));
+    let accepted = again.answer(200, "OK", Some("r")).write();
+    rig.receive(std::str::from_utf8(&accepted).unwrap());
+    assert!(matches!(rig.events.pop_front(), Some(Event::Registered { result: Ok(_), .. })));
+    let ringing = invite.answer(180, "Ringing", Some("far")).write();
+    rig.receive(std::str::from_utf8(&ringing).unwrap());
+    assert_eq!(rig.events.pop_front(), Some(Event::Ringing { call }));
+    rig.sent.clear();
+    rig.endpoint.connection_replaced(rig.now, peer("192.0.2.9:5061", Transport::Tcp));
+    rig.drain();
+    assert!(rig.sent.is_empty(), "another one");
 }
 
 #[test]

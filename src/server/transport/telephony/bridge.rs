@@ -166,7 +166,8 @@ async fn relay(direction: Relay<'_, '_>) -> RelayEnd {
                 Beat::Dead => return RelayEnd::Sink(Over::Close(1011, "no answer to two pings".into())),
             },
             () = sleep_until(quiet_at) => {
-                quiet_at += FRAME;
+                // One that was not polled for long does not catch up.
+                quiet_at = (quiet_at + FRAME).max(Instant::now());
                 match frames.finish() {
                     Some(frame) if pace.admits(Instant::now()) => send(sink, to, output.encode(frame)).await,
                     Some(_) => Ok(()),
@@ -298,7 +299,13 @@ impl FrameCutter {
 
 #[cfg(test)]
 mod tests {
+    use super::super::link;
+    use super::super::sip::media::{SipLeg, testing};
     use super::*;
+    use futures_util::poll;
+    use std::net::UdpSocket;
+    use std::pin::pin;
+    use tokio::time::advance;
 
     fn cut(cutter: &mut FrameCutter, samples: &[i16]) -> Vec<Vec<i16>> {
         cutter.push(samples);
@@ -330,6 +337,41 @@ mod tests {
         }
     }
 
+    #[tokio::test(start_paused = true)]
+    async fn silence_does_not_catch_up_after_a_stall() {
+        let peer = UdpSocket::bind("127.0.0.1:0").expect("a port");
+        peer.set_nonblocking(true).expect("a socket");
+        let n_received = || std::iter::from_fn(|| peer.recv(&mut [0; 512]).ok()).count();
+        let address = peer.local_addr().expect("bound");
+        let (source, sink, _control) = testing::silent_call(address).await;
+        let (mut source, mut sink) = link::media(source, sink);
+        let mut one = SipLeg;
+        let mut other = SipLeg;
+        let from: Mutex<&mut dyn Leg> = Mutex::new(&mut one);
+        let to: Mutex<&mut dyn Leg> = Mutex::new(&mut other);
+        let (reset, _heartbeat) = Heartbeat::new(Duration::from_secs(20));
+        let direction = Relay {
+            source: &mut source,
+            from: &from,
+            input: Coding::ULAW,
+            reset,
+            sink: &mut sink,
+            to: &to,
+            output: Coding::ULAW,
+            heartbeat: None,
+            keys: KeyQueue::new(None),
+        };
+        let mut relayed = pin!(relay(direction));
+        assert!(poll!(&mut relayed).is_pending());
+        advance(QUIET).await;
+        assert!(poll!(&mut relayed).is_pending());
+        n_received();
+        advance(Duration::from_secs(2)).await;
+        assert!(poll!(&mut relayed).is_pending());
+        let n = n_received();
+        assert!((1..=2).contains(&n), "{n} frames at once");
+    }
+
     #[test]
     fn a_stall_adds_no_delay() {
         let mut cutter = FrameCutter::new(SampleRate::HZ_8000, SampleRate::HZ_8000);
@@ -352,7 +394,7 @@ mod tests {
         assert_eq!(n_of_burst, 10, "200 ms");
         let mut n_later = 0;
         for _ in 0..50 {
-            tokio::time::advance(FRAME).await;
+            advance(FRAME).await;
             n_later += usize::from(pace.admits(Instant::now()));
         }
         assert_eq!(n_later, 50);

@@ -18,7 +18,7 @@ use antiphon_engines::secret;
 use antiphon_protocol::SessionUpdate;
 use antiphon_telemetry::with_causes;
 use arc_swap::ArcSwapOption;
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::future::pending;
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -129,6 +129,13 @@ impl Telephony {
         self.auth_token.store(Some(Arc::new(AuthToken::new(token))));
         if let Some(accounts) = &self.accounts {
             accounts.replace_auth_token(token);
+        }
+    }
+
+    /// The accounts of these names have these auth tokens and passwords from now on.
+    pub(in crate::server) fn replace_account_secrets(&self, secrets: &BTreeMap<String, String>) {
+        if let Some(accounts) = &self.accounts {
+            accounts.replace_secrets(secrets);
         }
     }
 

@@ -8,6 +8,7 @@ use super::expected::SECRET_PARAMETER;
 use super::rest::{RestClient, words_of};
 use crate::config::{NUMBER_PLACEHOLDER, TelephonyAccount};
 use crate::server::transport::transfers::ProviderError;
+use arc_swap::ArcSwap;
 use axum::http::HeaderValue;
 use axum::http::header::AUTHORIZATION;
 use base64::Engine;
@@ -16,7 +17,7 @@ use reqwest::{Method, StatusCode, Url};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use std::io;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 /// What the names of the channel of a stream, and of a bridge, have behind that of the call.
@@ -30,9 +31,8 @@ pub(super) struct Ari {
     rest: RestClient,
     /// `http://10.0.0.5:8088/ari`
     base: String,
-    /// Of the user and the password; marked sensitive.
-    authorization: HeaderValue,
-    password: String,
+    username: String,
+    credentials: ArcSwap<AriCredentials>,
     /// What Asterisk dials; [`NUMBER_PLACEHOLDER`] stands for the number.
     endpoint: String,
     app: String,
@@ -40,8 +40,33 @@ pub(super) struct Ari {
     connection: String,
     /// Where calls go on in the dialplan that are transferred blind; empty: none is.
     transfer_context: String,
-    /// Whether events arrive.
-    has_events: AtomicBool,
+    events: Mutex<EventFeed>,
+}
+
+/// Whether the events of an account arrive. Without them no call is made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum EventFeed {
+    /// They arrive.
+    Connected,
+    /// There is no connection.
+    Disconnected,
+    /// Another program has taken the Stasis application, and with it the events.
+    Taken,
+}
+
+/// What the hub proves itself by.
+struct AriCredentials {
+    /// The value of the header `Authorization`; marked sensitive.
+    authorization: HeaderValue,
+    password: String,
+}
+
+/// An answer of Asterisk's.
+struct AriAnswer {
+    status: StatusCode,
+    body: Vec<u8>,
+    /// Those of the request.
+    credentials: Arc<AriCredentials>,
 }
 
 /// What Asterisk answers where it refuses.
@@ -66,28 +91,29 @@ impl Ari {
     /// # Errors
     /// There is no TLS.
     pub(super) fn new(account: &TelephonyAccount, password: &str) -> io::Result<Self> {
-        let credentials = BASE64.encode(format!("{}:{password}", account.username));
-        let mut authorization =
-            HeaderValue::try_from(format!("Basic {credentials}")).expect("base64 is the value of a header");
-        authorization.set_sensitive(true);
         // In its usual form: scheme and host in small letters.
         let address = Url::parse(&account.api_url).map_or_else(|_| account.api_url.clone(), String::from);
         Ok(Self {
             rest: RestClient::new("Asterisk")?,
             base: format!("{}/ari", address.trim_end_matches('/')),
-            authorization,
-            password: password.to_owned(),
+            username: account.username.clone(),
+            credentials: ArcSwap::from_pointee(AriCredentials::new(&account.username, password)),
             endpoint: account.endpoint.clone(),
             app: account.app().to_owned(),
             connection: account.connection().to_owned(),
             transfer_context: account.transfer_context.clone(),
-            has_events: AtomicBool::new(false),
+            events: Mutex::new(EventFeed::Disconnected),
         })
     }
 
     /// The value of the header `Authorization`.
     pub(super) fn authorization(&self) -> HeaderValue {
-        self.authorization.clone()
+        self.credentials.load().authorization.clone()
+    }
+
+    /// Requests and connections that begin from now on prove this password.
+    pub(super) fn replace_password(&self, password: &str) {
+        self.credentials.store(Arc::new(AriCredentials::new(&self.username, password)));
     }
 
     /// The address of the WebSocket of events.
@@ -100,13 +126,18 @@ impl Ari {
         &self.app
     }
 
-    /// Whether events arrive: without them no call is made.
-    pub(super) fn has_events(&self) -> bool {
-        self.has_events.load(Ordering::Relaxed)
+    /// Whether events arrive.
+    pub(super) fn events(&self) -> EventFeed {
+        *self.lock_events()
     }
 
-    pub(super) fn set_has_events(&self, has_events: bool) {
-        self.has_events.store(has_events, Ordering::Relaxed);
+    /// Notes whether events arrive from now on.
+    pub(super) fn set_events(&self, events: EventFeed) {
+        *self.lock_events() = events;
+    }
+
+    fn lock_events(&self) -> MutexGuard<'_, EventFeed> {
+        self.events.lock().expect("no panic while locked")
     }
 
     /// Whether calls can be transferred blind.
@@ -181,12 +212,12 @@ impl Ari {
     /// # Errors
     /// [`ProviderError`].
     pub(super) async fn state(&self, id: &str) -> Result<Option<String>, ProviderError> {
-        let (status, body) = self.request(Method::GET, &format!("channels/{id}"), None).await?;
-        if status == StatusCode::NOT_FOUND {
+        let answer = self.request(Method::GET, &format!("channels/{id}"), None).await?;
+        if answer.status == StatusCode::NOT_FOUND {
             return Ok(None);
         }
-        self.accepted(status, &body)?;
-        let channel = serde_json::from_slice::<Channel>(&body);
+        answer.accepted()?;
+        let channel = serde_json::from_slice::<Channel>(&answer.body);
         channel.map(|channel| Some(channel.state)).map_err(|_| ProviderError::Unreachable("its answer is no channel"))
     }
 
@@ -209,37 +240,44 @@ impl Ari {
     }
 
     async fn post(&self, path: &str, body: &Value) -> Result<(), ProviderError> {
-        let (status, answer) = self.request(Method::POST, path, Some(body)).await?;
-        self.accepted(status, &answer)
+        self.request(Method::POST, path, Some(body)).await?.accepted()
     }
 
     async fn delete(&self, path: &str) -> Result<(), ProviderError> {
-        let (status, answer) = self.request(Method::DELETE, path, None).await?;
-        self.accepted(status, &answer)
+        self.request(Method::DELETE, path, None).await?.accepted()
     }
 
-    async fn request(
-        &self,
-        method: Method,
-        path: &str,
-        body: Option<&Value>,
-    ) -> Result<(StatusCode, Vec<u8>), ProviderError> {
+    async fn request(&self, method: Method, path: &str, body: Option<&Value>) -> Result<AriAnswer, ProviderError> {
+        let credentials = self.credentials.load_full();
         let request = self.rest.request(method, &format!("{}/{path}", self.base));
-        let request = request.header(AUTHORIZATION, self.authorization());
+        let request = request.header(AUTHORIZATION, credentials.authorization.clone());
         let request = match body {
             Some(body) => request.json(body),
             None => request,
         };
-        self.rest.send(request).await
+        let (status, body) = self.rest.send(request).await?;
+        Ok(AriAnswer { status, body, credentials })
     }
+}
 
-    /// What Asterisk's answer says.
-    fn accepted(&self, status: StatusCode, answer: &[u8]) -> Result<(), ProviderError> {
-        if status.is_success() {
+impl AriCredentials {
+    fn new(username: &str, password: &str) -> Self {
+        let credentials = BASE64.encode(format!("{username}:{password}"));
+        let mut authorization =
+            HeaderValue::try_from(format!("Basic {credentials}")).expect("base64 is the value of a header");
+        authorization.set_sensitive(true);
+        Self { authorization, password: password.to_owned() }
+    }
+}
+
+impl AriAnswer {
+    /// Whether Asterisk has done what was asked for; an error has its words.
+    fn accepted(&self) -> Result<(), ProviderError> {
+        if self.status.is_success() {
             return Ok(());
         }
-        let error = serde_json::from_slice::<AriError>(answer).unwrap_or_default();
-        Err(ProviderError::Refused(words_of(error.message.as_deref(), status, &self.password)))
+        let error = serde_json::from_slice::<AriError>(&self.body).unwrap_or_default();
+        Err(ProviderError::Refused(words_of(error.message.as_deref(), self.status, &self.credentials.password)))
     }
 }
 

@@ -1,10 +1,13 @@
 //! The events of an account at Asterisk, by one WebSocket that is opened again whenever it breaks.
 //!
+//! A Stasis application has one WebSocket: the program that connects last has it. A hub that loses its application
+//! takes it back after a minute, not at once: two hubs with the same application would have no events at all.
+//!
 //! [`super::Accounts`] runs [`follow`] as long as the hub runs. Events become statuses of the calls that
 //! [`super::expected`] holds; no other channel's are read. While no events arrive, no call is made; when they do again,
 //! Asterisk is asked how far the account's calls are.
 
-use super::ari::{Ari, Channel, call_of_stream};
+use super::ari::{Ari, Channel, EventFeed, call_of_stream};
 use super::expected::{CallStatus, ExpectedCalls};
 use crate::server::sessions::heartbeat::{Beat, Heartbeat};
 use crate::server::transport::calls::CallState;
@@ -23,13 +26,20 @@ use tokio_tungstenite::{MaybeTlsStream, WebSocketStream, connect_async_with_conf
 
 /// The longest handshake, and the longest wait until a ping is taken.
 const ANSWERS_WITHIN: Duration = Duration::from_secs(10);
-/// The longest event: twenty times what a channel with its variables has.
-const MAX_EVENT_BYTES: usize = 64 << 10;
+/// The longest event: far above a channel with large variables. A longer one ends the connection.
+const MAX_EVENT_BYTES: usize = 1 << 20;
+/// What the log says of a longer one.
+const TOO_LONG: &str = "an event is longer than 1 MiB: a channel has too large variables";
 /// Between two pings; a connection without a sign of life for two of them is broken.
 const PING_EVERY: Duration = Duration::from_secs(20);
 /// The pauses between two attempts to connect.
 const FIRST_PAUSE: Duration = Duration::from_millis(500);
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+/// The pause after another program has taken the application.
+const TAKEN_PAUSE: Duration = Duration::from_secs(60);
+/// What the operator does then.
+const TAKEN: &str = "another program has taken the Stasis application, and no call is made: give each hub an 'app' and \
+                     a 'connection' of its own in telephony.accounts";
 
 type Socket = WebSocketStream<MaybeTlsStream<TcpStream>>;
 
@@ -63,27 +73,24 @@ pub(super) async fn follow(ari: &Ari, account: &str, expected: &ExpectedCalls) {
                 tracing::info!(account, app = ari.app(), "Asterisk's events arrive");
                 let began = Instant::now();
                 let lost = take_events(ari, account, expected, socket).await;
-                ari.set_has_events(false);
                 if began.elapsed() >= LONGEST_PAUSE {
                     pauses.restart();
                 }
                 match lost {
                     EventsLost::Connection(why) => {
+                        ari.set_events(EventFeed::Disconnected);
                         tracing::warn!(account, why, "Asterisk's events no longer arrive");
                         pauses.next()
                     }
                     EventsLost::Application => {
-                        let app = ari.app();
-                        tracing::error!(
-                            account,
-                            app,
-                            "another program has taken the application: set the account's 'app'"
-                        );
-                        None
+                        ari.set_events(EventFeed::Taken);
+                        tracing::error!(account, app = ari.app(), "{TAKEN}");
+                        Some(TAKEN_PAUSE)
                     }
                 }
             }
             Err(why) => {
+                ari.set_events(EventFeed::Disconnected);
                 tracing::warn!(account, why, "Asterisk's events cannot be followed");
                 pauses.next()
             }
@@ -112,7 +119,7 @@ async fn take_events(ari: &Ari, account: &str, expected: &ExpectedCalls, socket:
     let (reset, mut heartbeat) = Heartbeat::new(PING_EVERY);
     // Calls that begin from now on have all their events.
     let earlier = expected.of_account(account);
-    ari.set_has_events(true);
+    ari.set_events(EventFeed::Connected);
     let mut asked = pin!(ask(ari, account, expected, earlier));
     let mut is_asked = false;
     // The first ping shows at once that the connection carries something.
@@ -139,6 +146,7 @@ async fn take_events(ari: &Ari, account: &str, expected: &ExpectedCalls, socket:
                     },
                     Some(Ok(Message::Close(_))) | None => return EventsLost::Connection("it was closed".into()),
                     Some(Ok(_)) => {}
+                    Some(Err(Error::Capacity(_))) => return EventsLost::Connection(TOO_LONG.into()),
                     Some(Err(error)) => return EventsLost::Connection(error.to_string()),
                 }
             }

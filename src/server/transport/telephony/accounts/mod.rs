@@ -36,7 +36,7 @@ use antiphon_engines::secret;
 use antiphon_protocol::SessionUpdate;
 use antiphon_telemetry::with_causes;
 use antiphon_types::KeyId;
-use ari::Ari;
+use ari::{Ari, EventFeed};
 use asterisk_call::AsteriskCall;
 pub(super) use call::dial;
 pub(super) use expected::{ArrivedStream, SECRET_PARAMETER};
@@ -44,6 +44,7 @@ use expected::{CallStatus, ExpectedCall, ExpectedCalls};
 use futures_util::future::join_all;
 use number::number_of;
 use provider::ProviderCall;
+use std::collections::BTreeMap;
 use std::io;
 use std::sync::Arc;
 use tokio::sync::oneshot;
@@ -168,6 +169,17 @@ impl Accounts {
         }
     }
 
+    /// Replaces the auth tokens and passwords of the accounts of these names; the others keep theirs.
+    pub(super) fn replace_secrets(&self, secrets: &BTreeMap<String, String>) {
+        for account in &self.accounts {
+            let Some(secret) = secrets.get(&*account.name) else { continue };
+            match &account.provider {
+                Provider::Twilio { rest, .. } => rest.replace_token(secret),
+                Provider::Asterisk(ari) => ari.replace_password(secret),
+            }
+        }
+    }
+
     /// Whether Twilio has signed this request for one of the accounts. See [`super::signature`].
     pub(super) fn have_signed(&self, signature: &str, urls: &[String], form: &[(String, String)]) -> bool {
         self.at_twilio().any(|(_, rest)| rest.has_signed(signature, urls, form))
@@ -265,13 +277,13 @@ impl Account {
 
     /// Whether the provider can report what becomes of a call.
     fn check_connected(&self) -> Result<(), DialError> {
-        match &self.provider {
-            Provider::Asterisk(ari) if !ari.has_events() => {
-                let why = "the hub has no connection to Asterisk's events (ARI)";
-                Err(DialError::Provider(ProviderError::Unreachable(why)))
-            }
-            Provider::Twilio { .. } | Provider::Asterisk(_) => Ok(()),
-        }
+        let Provider::Asterisk(ari) = &self.provider else { return Ok(()) };
+        let why = match ari.events() {
+            EventFeed::Connected => return Ok(()),
+            EventFeed::Disconnected => "the hub has no connection to Asterisk's events (ARI)",
+            EventFeed::Taken => "another program has taken the account's Stasis application (ARI)",
+        };
+        Err(DialError::Provider(ProviderError::Unreachable(why)))
     }
 
     /// A call to such a target, which the provider does not know of yet. `public_url`: where Twilio reaches the hub.

@@ -3,14 +3,15 @@
 //! [`super`] runs it. Each call has a [`DialogHandle`] for what it wants of its dialog, and an inbox for what happens
 //! there. Nothing here reads a description or knows of a session.
 
+use super::passwords::NewPasswords;
 use super::ports::RtpPorts;
 use super::streams::{StreamMessage, Streams};
 use crate::server::access::AccessParts;
 use crate::server::edge::client::Client;
 use crate::server::transport::transfers::TransferError;
 use antiphon_sip::{
-    CallId, EndCause, Endpoint, Event, IncomingCall, MAX_MESSAGE_BYTES, OutgoingCall, Output, Peer, TransferProgress,
-    Transport, TrunkId,
+    CallId, EndCause, Endpoint, Event, IncomingCall, MAX_CALLS, MAX_MESSAGE_BYTES, OutgoingCall, Output, Peer,
+    TransferProgress, Transport, TrunkId,
 };
 use bytes::Bytes;
 use futures_util::FutureExt;
@@ -20,13 +21,13 @@ use std::net::SocketAddr;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use tokio::net::UdpSocket;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 
-/// Commands of calls that wait; a call waits for room.
-const MAX_COMMANDS: usize = 256;
+/// Commands of calls that wait. Each call keeps a place for its hang-up; the others take what is left.
+const MAX_COMMANDS: usize = 256 + MAX_CALLS;
 /// What has happened in a dialog and was not taken by its call; a further change is refused, a further key lost.
 const MAX_CONTROLS: usize = 16;
 /// The status of a hub that has too much to do; of a transfer beside another one.
@@ -73,10 +74,15 @@ pub(super) enum CallControl {
     Key(char),
 }
 
+/// A place among the commands that wait.
+type HangUpPlace = mpsc::OwnedPermit<(CallId, Command)>;
+
 /// A call's hold on its dialog. Dropping it ends the dialog.
 pub(super) struct DialogHandle {
     call: CallId,
     commands: mpsc::Sender<(CallId, Command)>,
+    /// The place of its hang-up among the commands, so that it is never lost: a connected dialog may have no deadline.
+    hang_up: Option<HangUpPlace>,
     ended: CancellationToken,
     cause: Arc<OnceLock<EndCause>>,
 }
@@ -91,8 +97,13 @@ pub(super) struct Dial {
 }
 
 impl DialogHandle {
-    /// Asks for something. Does not wait: where 256 commands wait, this one is lost, and the dialog's own deadlines end
-    /// it.
+    fn new(call: CallId, commands: mpsc::Sender<(CallId, Command)>, hang_up: HangUpPlace) -> Self {
+        let ended = CancellationToken::new();
+        Self { call, commands, hang_up: Some(hang_up), ended, cause: Arc::default() }
+    }
+
+    /// Asks for something. Does not wait: where too many commands wait, this one is lost. A call that is not answered
+    /// then ends by its deadline.
     pub(super) fn send(&self, command: Command) {
         if self.commands.try_send((self.call, command)).is_err() {
             tracing::warn!("a command to a SIP dialog is lost: too many wait");
@@ -146,8 +157,9 @@ impl Referrer {
 
 impl Drop for DialogHandle {
     fn drop(&mut self) {
+        let Some(hang_up) = self.hang_up.take() else { return };
         if !self.ended.is_cancelled() {
-            self.send(Command::HangUp);
+            hang_up.send((self.call, Command::HangUp));
         }
     }
 }
@@ -175,14 +187,21 @@ struct RegistrarAddresses {
     addresses: Vec<SocketAddr>,
 }
 
+/// What is known of the trunks beside the endpoint.
+pub(super) struct Trunks {
+    /// Their names, for the log.
+    pub(super) names: Vec<String>,
+    /// Passwords that replace those of the endpoint.
+    pub(super) passwords: watch::Receiver<NewPasswords>,
+}
+
 /// See the module.
 pub(super) struct Dialogs {
     pub(super) endpoint: Endpoint,
     pub(super) udp: UdpSocket,
     pub(super) streams: Streams,
     pub(super) access: Arc<AccessParts>,
-    /// The trunks' names, for the log.
-    pub(super) names: Vec<String>,
+    trunks: Trunks,
     ports: RtpPorts,
     calls: HashMap<CallId, CallInbox>,
     commands: mpsc::Receiver<(CallId, Command)>,
@@ -196,12 +215,12 @@ impl Dialogs {
         udp: UdpSocket,
         streams: Streams,
         access: Arc<AccessParts>,
-        names: Vec<String>,
+        trunks: Trunks,
         ports: RtpPorts,
     ) -> Self {
         let (command_sender, commands) = mpsc::channel(MAX_COMMANDS);
         let calls = HashMap::new();
-        Self { endpoint, udp, streams, access, names, ports, calls, commands, command_sender, lookups: JoinSet::new() }
+        Self { endpoint, udp, streams, access, trunks, ports, calls, commands, command_sender, lookups: JoinSet::new() }
     }
 
     /// Serves until `drained` is cancelled; then all calls and registrations end. `arrived` takes each call; from
@@ -234,6 +253,9 @@ impl Dialogs {
                     StreamMessage::Closed(peer) => {
                         self.endpoint.connection_lost(Instant::now().into_std(), peer);
                     }
+                    StreamMessage::Replaced(peer) => {
+                        self.endpoint.connection_replaced(Instant::now().into_std(), peer);
+                    }
                     StreamMessage::Refused(address) => {
                         let client = Client::direct(address, false);
                         self.access.security.refused(client, ROUTE, 503, "too many connections");
@@ -241,6 +263,7 @@ impl Dialogs {
                 },
                 Some(dial) = dials.recv() => self.dial(dial),
                 Some((call, command)) = self.commands.recv() => self.command(call, command),
+                Ok(()) = self.trunks.passwords.changed() => self.replace_passwords(),
                 Some(found) = self.lookups.join_next() => if let Ok(found) = found {
                     let RegistrarAddresses { trunk, transport, host, addresses } = found;
                     for address in addresses.iter().copied() {
@@ -258,21 +281,38 @@ impl Dialogs {
         self.streams.finish().await;
     }
 
+    /// The place of a new call's hang-up; `None`: too many commands wait, or too many calls that are over still end.
+    fn hang_up_place(&self) -> Option<HangUpPlace> {
+        self.command_sender.clone().try_reserve_owned().ok()
+    }
+
     /// Both ends of a new call's dialog.
-    fn open(&mut self, call: CallId) -> (DialogHandle, mpsc::Receiver<CallControl>) {
+    fn open(&mut self, call: CallId, hang_up: HangUpPlace) -> (DialogHandle, mpsc::Receiver<CallControl>) {
         let (sender, control) = mpsc::channel(MAX_CONTROLS);
-        let ended = CancellationToken::new();
-        let cause = Arc::new(OnceLock::new());
-        let inbox = CallInbox { control: sender, transfer: None, cause: cause.clone(), ended: ended.clone() };
+        let dialog = DialogHandle::new(call, self.command_sender.clone(), hang_up);
+        let inbox =
+            CallInbox { control: sender, transfer: None, cause: dialog.cause.clone(), ended: dialog.ended.clone() };
         self.calls.insert(call, inbox);
-        (DialogHandle { call, commands: self.command_sender.clone(), ended, cause }, control)
+        (dialog, control)
     }
 
     fn dial(&mut self, dial: Dial) {
+        let Some(hang_up) = self.hang_up_place() else {
+            tracing::warn!("a call out by SIP is not made: too many commands to dialogs wait");
+            return;
+        };
         self.streams.know(dial.outgoing.peer, &dial.host);
         let call = self.endpoint.invite(Instant::now().into_std(), dial.outgoing);
         // Dropping the dialog of a request that is gone ends the call.
-        let _ = dial.answer.send(call.map(|call| self.open(call)));
+        let _ = dial.answer.send(call.map(|call| self.open(call, hang_up)));
+    }
+
+    /// Gives the endpoint the passwords that were replaced.
+    fn replace_passwords(&mut self) {
+        let now = Instant::now().into_std();
+        for (trunk, password) in self.trunks.passwords.borrow_and_update().iter() {
+            self.endpoint.replace_password(now, *trunk, password);
+        }
     }
 
     fn received(&mut self, from: Peer, bytes: &[u8]) {
@@ -342,10 +382,13 @@ impl Dialogs {
             Event::Incoming(incoming) if stop.is_cancelled() => {
                 self.endpoint.refuse(now, incoming.call, 503, "Service Unavailable", None);
             }
-            Event::Incoming(incoming) => {
-                let (dialog, control) = self.open(incoming.call);
-                arrived(ArrivedCall { incoming: *incoming, dialog, control });
-            }
+            Event::Incoming(incoming) => match self.hang_up_place() {
+                Some(hang_up) => {
+                    let (dialog, control) = self.open(incoming.call, hang_up);
+                    arrived(ArrivedCall { incoming: *incoming, dialog, control });
+                }
+                None => self.endpoint.refuse(now, incoming.call, 503, "Service Unavailable", None),
+            },
             Event::Ringing { call } => self.send(call, CallControl::Ringing),
             Event::Answered { call, answer } => self.send(call, CallControl::Connected(Some(answer))),
             Event::Connected { call, answer } => self.send(call, CallControl::Connected(answer)),
@@ -371,7 +414,7 @@ impl Dialogs {
                 self.access.security.refused(client, ROUTE, refused.status, refused.reason);
             }
             Event::Registered { registrar, result } => {
-                let trunk = self.names.get(registrar.0).map(String::as_str).unwrap_or_default();
+                let trunk = self.trunks.names.get(registrar.0).map(String::as_str).unwrap_or_default();
                 match result {
                     Ok(expires) => tracing::info!(trunk, expires_s = expires.as_secs(), "registered by SIP"),
                     Err(0) => tracing::warn!(trunk, "the SIP registrar does not answer, or its host is not known"),
@@ -408,5 +451,68 @@ impl Dialogs {
 
     fn send_if_room(&mut self, call: CallId, control: CallControl) -> bool {
         self.calls.get(&call).is_some_and(|inbox| inbox.control.try_send(control).is_ok())
+    }
+}
+
+#[cfg(test)]
+pub(super) mod testing {
+    use super::*;
+    use antiphon_sip::Config;
+
+    /// A call of an endpoint that is gone.
+    pub(in super::super) fn call() -> CallId {
+        let advertised = "192.0.2.1:5060".parse().unwrap();
+        let config = Config { advertised, tls_port: 0, agent: "test".into(), trunks: Vec::new(), secret: [7; 32] };
+        let now = Instant::now().into_std();
+        let outgoing = OutgoingCall {
+            trunk: TrunkId(0),
+            peer: Peer { transport: Transport::Udp, address: "192.0.2.9:5060".parse().unwrap() },
+            target: "sip:100@192.0.2.9".into(),
+            from: "hub".into(),
+            offer: String::new(),
+        };
+        Endpoint::new(config, now).invite(now, outgoing).unwrap()
+    }
+
+    /// A dialog whose commands go to this queue.
+    pub(in super::super) fn dialog(call: CallId, commands: &mpsc::Sender<(CallId, Command)>) -> DialogHandle {
+        let hang_up = commands.clone().try_reserve_owned().unwrap();
+        DialogHandle::new(call, commands.clone(), hang_up)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn no_hang_up_is_lost_where_all_calls_end_at_once_and_too_many_commands_wait() {
+        let (sender, mut commands) = mpsc::channel(MAX_COMMANDS);
+        let call = testing::call();
+        let dialogs: Vec<_> = (0..MAX_CALLS).map(|_| testing::dialog(call, &sender)).collect();
+        for _ in 0..MAX_COMMANDS {
+            dialogs[0].send(Command::Ring);
+        }
+        drop(dialogs);
+        let mut n_rings = 0;
+        let mut n_hang_ups = 0;
+        while let Ok((_, command)) = commands.try_recv() {
+            match command {
+                Command::Ring => n_rings += 1,
+                Command::HangUp => n_hang_ups += 1,
+                other => panic!("{other:?}"),
+            }
+        }
+        assert_eq!((n_rings, n_hang_ups), (MAX_COMMANDS - MAX_CALLS, MAX_CALLS));
+    }
+
+    #[tokio::test]
+    async fn a_dialog_that_has_ended_is_not_hung_up() {
+        let (sender, mut commands) = mpsc::channel(MAX_COMMANDS);
+        let dialog = testing::dialog(testing::call(), &sender);
+        dialog.ended.cancel();
+        drop(dialog);
+        assert!(commands.try_recv().is_err());
+        assert_eq!(sender.capacity(), MAX_COMMANDS, "its place is free");
     }
 }

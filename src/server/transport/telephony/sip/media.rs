@@ -591,6 +591,43 @@ impl MediaSink {
 }
 
 #[cfg(test)]
+pub(in crate::server::transport::telephony) mod testing {
+    use super::super::dialogs::testing::{call, dialog};
+    use super::super::key_events::key_events;
+    use super::*;
+    use antiphon_sip::sdp::Codec;
+
+    /// The media of a call by G.711 whose peer receives there and sends nothing, and what keeps its dialog.
+    pub(in crate::server::transport::telephony) async fn silent_call(
+        peer: SocketAddr,
+    ) -> (MediaSource, MediaSink, impl Sized) {
+        let agreed = Agreed {
+            codec: Codec::Pcmu,
+            payload_type: 0,
+            events: None,
+            remote: Some(peer),
+            peer_receives: true,
+            peer_sends: true,
+            srtp: None,
+            noise: None,
+            has_mux: false,
+            rtcp: None,
+        };
+        let rtp = UdpSocket::bind("127.0.0.1:0").await.unwrap();
+        let rtcp = UdpSocket::bind("127.0.0.1:0").await.unwrap();
+        let media = MediaState::new(rtp.local_addr().unwrap(), 1, peer.ip(), agreed);
+        let (commands, _queue) = mpsc::channel(1);
+        let (kept, control) = mpsc::channel(1);
+        let (_, keys) = key_events();
+        let sockets = RtpSockets { rtp, rtcp };
+        let figures = SharedFigures::default();
+        let dialog = dialog(call(), &commands);
+        let (source, sink) = halves(sockets, media, dialog, control, keys, figures).unwrap();
+        (source, sink, kept)
+    }
+}
+
+#[cfg(test)]
 mod tests {
     use super::*;
     use antiphon_sip::sdp::{Codec, MasterKey, Suite};

@@ -13,6 +13,7 @@ mod dial;
 mod dialogs;
 pub(super) mod key_events;
 pub(super) mod media;
+mod passwords;
 mod ports;
 mod receiver;
 mod reports;
@@ -38,7 +39,8 @@ use arc_swap::ArcSwap;
 pub(in crate::server::transport::telephony) use calls_out::dial;
 pub(in crate::server) use dial::Dialer;
 use dial::{DialTrunk, transport_of};
-use dialogs::{ArrivedCall, Dial, Dialogs};
+use dialogs::{ArrivedCall, Dial, Dialogs, Trunks};
+use passwords::{NewPasswords, TrunkPasswords};
 use ports::RtpPorts;
 use settings::{CallSettings, CallWebhook, TrunkSettings};
 use std::io;
@@ -47,7 +49,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use streams::{Streams, TlsStreams};
 use tokio::net::{TcpListener, UdpSocket};
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 use tokio_rustls::TlsConnector;
 use tokio_util::sync::CancellationToken;
@@ -67,6 +69,8 @@ pub(in crate::server) struct Sip {
     certificate: Certificate,
     endpoint: Config,
     names: Vec<String>,
+    passwords: TrunkPasswords,
+    replaced_passwords: watch::Receiver<NewPasswords>,
     dialer: Arc<Dialer>,
     dials: mpsc::Receiver<Dial>,
 }
@@ -130,7 +134,8 @@ impl Sip {
             secret: rand::random(),
         };
         tracing::info!(%bound, tls_port, %advertised, n_trunks = settings.len(), "listening for SIP by UDP and TCP");
-        let names = config.trunks.keys().cloned().collect();
+        let names: Vec<String> = config.trunks.keys().cloned().collect();
+        let (passwords, replaced_passwords) = TrunkPasswords::new(names.clone());
         let transfer_to = config.transfer_targets();
         let CallWebhooks { incoming, reports } = webhooks;
         let webhook = incoming.map(|webhooks| CallWebhook {
@@ -155,13 +160,29 @@ impl Sip {
             numbered.filter_map(|(index, (name, trunk))| DialTrunk::of(TrunkId(index), name, trunk)).collect();
         let (sender, dials) = mpsc::channel(MAX_DIALS);
         let dialer = Arc::new(Dialer::new(by_trunks, rights, sender, settings));
-        let sip = Self { udp, tcp, tls, certificate, endpoint, names, dialer: dialer.clone(), dials };
+        let sip = Self {
+            udp,
+            tcp,
+            tls,
+            certificate,
+            endpoint,
+            names,
+            passwords,
+            replaced_passwords,
+            dialer: dialer.clone(),
+            dials,
+        };
         Ok(Some((sip, dialer)))
     }
 
     /// Its own certificate, to be replaced by a reload; `None`: it has none.
     pub(in crate::server) fn certificate(&self) -> Certificate {
         self.certificate.clone()
+    }
+
+    /// Replaces the passwords of its trunks.
+    pub(in crate::server) fn passwords(&self) -> TrunkPasswords {
+        self.passwords.clone()
     }
 
     /// Serves until `drained`; from `stop` on, calls are refused. Calls are tasks of the server's.
@@ -175,7 +196,8 @@ impl Sip {
         let access = transport.sessions.access.clone();
         let dialer = self.dialer;
         let streams = Streams::new(self.tcp, self.tls);
-        let dialogs = Dialogs::new(endpoint, self.udp, streams, access, self.names, dialer.settings().ports);
+        let trunks = Trunks { names: self.names, passwords: self.replaced_passwords };
+        let dialogs = Dialogs::new(endpoint, self.udp, streams, access, trunks, dialer.settings().ports);
         let tasks = transport.sessions.setup.tasks.clone();
         let arrived = move |arrived: ArrivedCall| {
             tasks.spawn(call::serve(transport.clone(), dialer.clone(), arrived));

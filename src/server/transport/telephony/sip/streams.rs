@@ -7,7 +7,7 @@
 use crate::server::access::holder_counts::{HolderCount, HolderCounts};
 use crate::server::edge::client::network;
 use crate::server::edge::tls::Tls;
-use antiphon_sip::{Peer, Transport, stream_message};
+use antiphon_sip::{MAX_CALLS, Peer, Transport, stream_message};
 use arc_swap::ArcSwap;
 use bytes::{Bytes, BytesMut};
 use rustls::pki_types::ServerName;
@@ -18,7 +18,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::mpsc;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout, timeout_at};
 use tokio_rustls::{TlsAcceptor, TlsConnector};
@@ -33,10 +33,13 @@ const CONNECTS_WITHIN: Duration = Duration::from_secs(10);
 /// From one message, or the connection, to the end of the next one; peers keep connections open by empty lines.
 const FIRST_MESSAGE: Duration = Duration::from_secs(10);
 const NEXT_MESSAGE: Duration = Duration::from_secs(600);
-/// Messages of all connections that wait to be read, and of one that wait to be written; then the connection is not
-/// read, or is closed.
+/// Messages of all connections that wait to be read; then no connection is read.
 const MAX_RECEIVED: usize = 64;
-const MAX_UNSENT: usize = 32;
+/// What waits to be written by one connection, in bytes; of more, it is closed. There is room for a BYE of each call, of
+/// 1 KiB with its routes: a hub that stops ends all calls at once, and a trunk may have them all on one connection.
+const MAX_UNSENT_BYTES: usize = MAX_CALLS * 1_024;
+/// The same in messages: twice a BYE of each call.
+const MAX_UNSENT: usize = 2 * MAX_CALLS;
 /// A peer that takes nothing for this time is gone.
 const STUCK: Duration = Duration::from_secs(10);
 /// The time in which connections send what waits when the hub stops.
@@ -47,8 +50,10 @@ pub(super) enum StreamMessage {
     Message(Peer, Bytes),
     /// A connection was closed at once: there are too many.
     Refused(IpAddr),
-    /// A connection has ended, or could not be made.
+    /// A connection has ended, or could not be made, and there is no other one of this peer.
     Closed(Peer),
+    /// A connection has ended, and another one of this peer is open, or being opened.
+    Replaced(Peer),
 }
 
 /// SIP over TLS: where peers connect, and what the hub trusts where it connects.
@@ -67,7 +72,7 @@ pub(super) struct Streams {
     hosts: HashMap<Peer, String>,
     connections: JoinSet<Peer>,
     n_accepted: HolderCounts<()>,
-    senders: HashMap<Peer, mpsc::Sender<Bytes>>,
+    senders: HashMap<Peer, StreamSender>,
     by_network: HolderCounts<IpAddr>,
     received: mpsc::Receiver<(Peer, Bytes)>,
     received_sender: mpsc::Sender<(Peer, Bytes)>,
@@ -77,6 +82,39 @@ pub(super) struct Streams {
 struct AcceptedPlace {
     _of_all: HolderCount<()>,
     _of_network: HolderCount<IpAddr>,
+}
+
+/// Writes to a connection. Once it is dropped, the connection ends after its last message.
+struct StreamSender {
+    messages: mpsc::Sender<UnsentMessage>,
+    /// One permit for each byte that may still wait.
+    room: Arc<Semaphore>,
+}
+
+/// A message that waits to be written.
+struct UnsentMessage {
+    bytes: Bytes,
+    _room: OwnedSemaphorePermit,
+}
+
+impl StreamSender {
+    /// With what the connection takes the messages from.
+    fn new() -> (Self, mpsc::Receiver<UnsentMessage>) {
+        let (messages, unsent) = mpsc::channel(MAX_UNSENT);
+        let room = Arc::new(Semaphore::new(MAX_UNSENT_BYTES));
+        (Self { messages, room }, unsent)
+    }
+
+    /// Whether the connection has not ended.
+    fn is_open(&self) -> bool {
+        !self.messages.is_closed()
+    }
+
+    /// Takes a message of at most 64 KiB. `false`: the connection has ended, or too much waits.
+    fn send(&self, bytes: Bytes) -> bool {
+        let Ok(room) = self.room.clone().try_acquire_many_owned(bytes.len() as u32) else { return false };
+        self.messages.try_send(UnsentMessage { bytes, _room: room }).is_ok()
+    }
 }
 
 impl Streams {
@@ -122,10 +160,10 @@ impl Streams {
                 Some((peer, bytes)) = self.received.recv() => return StreamMessage::Message(peer, bytes),
                 Some(ended) = self.connections.join_next() => {
                     let Ok(peer) = ended else { continue };
-                    // Another connection may have taken its place.
-                    if self.senders.get(&peer).is_some_and(mpsc::Sender::is_closed) {
-                        self.senders.remove(&peer);
+                    if self.senders.get(&peer).is_some_and(StreamSender::is_open) {
+                        return StreamMessage::Replaced(peer);
                     }
+                    self.senders.remove(&peer);
                     return StreamMessage::Closed(peer);
                 }
                 accepted = self.tcp.accept() => (accepted, Transport::Tcp),
@@ -152,7 +190,7 @@ impl Streams {
             return Some(StreamMessage::Refused(peer.address.ip().to_canonical()));
         };
         let place = AcceptedPlace { _of_all: of_all, _of_network: of_network };
-        let (sender, unsent) = mpsc::channel(MAX_UNSENT);
+        let (sender, unsent) = StreamSender::new();
         self.senders.insert(peer, sender);
         let acceptor = self.tls.as_ref().filter(|_| peer.transport == Transport::Tls);
         let acceptor = acceptor.map(|tls| TlsAcceptor::from(tls.certificate.load().sip()));
@@ -176,12 +214,12 @@ impl Streams {
     /// Sends a message by the connection of this peer, which is opened where the peer is known; drops the message where
     /// there is none, or it takes nothing.
     pub(super) fn send(&mut self, peer: Peer, bytes: Bytes) {
-        let is_open = self.senders.get(&peer).is_some_and(|sender| !sender.is_closed());
+        let is_open = self.senders.get(&peer).is_some_and(StreamSender::is_open);
         if !is_open {
             self.connect(peer);
         }
         let Some(sender) = self.senders.get(&peer) else { return };
-        if sender.try_send(bytes).is_err() {
+        if !sender.send(bytes) {
             // Closes it.
             self.senders.remove(&peer);
         }
@@ -191,7 +229,17 @@ impl Streams {
     pub(super) async fn finish(mut self) {
         // A connection without a sender ends after its last message.
         self.senders.clear();
-        let ended = async { while self.connections.join_next().await.is_some() {} };
+        let ended = async {
+            loop {
+                tokio::select! {
+                    ended = self.connections.join_next() => if ended.is_none() {
+                        return;
+                    },
+                    // A peer whose answers are not read may not read on itself.
+                    _ = self.received.recv() => {}
+                }
+            }
+        };
         let _ = timeout(FINISHES_WITHIN, ended).await;
     }
 
@@ -199,7 +247,7 @@ impl Streams {
         let Some(host) = self.hosts.get(&peer).cloned() else { return };
         let connector = self.tls.as_ref().map(|tls| tls.connector.clone());
         let connector = connector.filter(|_| peer.transport == Transport::Tls);
-        let (sender, unsent) = mpsc::channel(MAX_UNSENT);
+        let (sender, unsent) = StreamSender::new();
         self.senders.insert(peer, sender);
         let received = self.received_sender.clone();
         self.connections.spawn(async move {
@@ -235,15 +283,15 @@ async fn serve(
     stream: impl AsyncRead + AsyncWrite + Send + 'static,
     peer: Peer,
     first: Duration,
-    mut unsent: mpsc::Receiver<Bytes>,
+    mut unsent: mpsc::Receiver<UnsentMessage>,
     received: mpsc::Sender<(Peer, Bytes)>,
 ) -> Peer {
     let (reader, mut writer) = tokio::io::split(stream);
     let read = read(reader, peer, first, received);
     let written = async {
-        while let Some(bytes) = unsent.recv().await {
+        while let Some(message) = unsent.recv().await {
             let written = async {
-                writer.write_all(&bytes).await?;
+                writer.write_all(&message.bytes).await?;
                 writer.flush().await
             };
             if !matches!(timeout(STUCK, written).await, Ok(Ok(()))) {
@@ -309,6 +357,33 @@ mod tests {
         (streams, peer)
     }
 
+    /// A connection that a peer has opened, and has sent a message by.
+    async fn accepted(streams: &mut Streams) -> (TcpStream, Peer) {
+        let mut connection = TcpStream::connect(streams.tcp.local_addr().unwrap()).await.unwrap();
+        connection.write_all(b"OPTIONS sip:a SIP/2.0\r\nContent-Length: 0\r\n\r\n").await.unwrap();
+        match streams.next().await {
+            StreamMessage::Message(peer, _) => (connection, peer),
+            _ => panic!("no message"),
+        }
+    }
+
+    #[tokio::test]
+    async fn a_bye_of_each_call_is_sent_by_one_connection_and_more_closes_it() {
+        let (mut streams, _) = streams("127.0.0.1:9".parse().unwrap()).await;
+        let (mut connection, peer) = accepted(&mut streams).await;
+        let bye = Bytes::from(vec![b'x'; 1_024]);
+        // Nothing is written meanwhile: the connection is a task of this thread.
+        for _ in 0..MAX_CALLS {
+            streams.send(peer, bye.clone());
+        }
+        assert!(streams.senders.contains_key(&peer), "it is open");
+        streams.send(peer, bye);
+        assert!(!streams.senders.contains_key(&peer), "too much waits");
+        let mut received = Vec::new();
+        connection.read_to_end(&mut received).await.unwrap();
+        assert_eq!(received.len(), MAX_CALLS * 1_024);
+    }
+
     #[tokio::test]
     async fn a_connection_is_opened_where_something_is_sent_and_its_end_is_told() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -331,6 +406,23 @@ mod tests {
         drop(listener);
         streams.send(peer, Bytes::from("hello"));
         assert!(matches!(streams.next().await, StreamMessage::Closed(from) if from == peer), "nothing listens");
+    }
+
+    #[tokio::test]
+    async fn a_connection_that_another_one_has_replaced_is_not_told_as_the_end() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let (mut streams, peer) = streams(listener.local_addr().unwrap()).await;
+        streams.send(peer, Bytes::from("first"));
+        drop(listener.accept().await.unwrap());
+        streams.senders[&peer].messages.closed().await;
+        streams.send(peer, Bytes::from("second"));
+        assert!(matches!(streams.next().await, StreamMessage::Replaced(from) if from == peer));
+        let (mut connection, _) = listener.accept().await.unwrap();
+        let mut text = [0; 6];
+        connection.read_exact(&mut text).await.unwrap();
+        assert_eq!(&text, b"second");
+        drop(connection);
+        assert!(matches!(streams.next().await, StreamMessage::Closed(from) if from == peer));
     }
 
     #[tokio::test]
