@@ -13,8 +13,8 @@ use antiphon_engine_api::fakes::tts::FakeTts;
 use antiphon_telemetry::Metrics;
 use antiphon_test_server::Answer;
 use serde_json::{Value, json};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::time::sleep;
 
@@ -90,6 +90,52 @@ async fn the_ends_of_calls_are_noticed_while_another_program_has_the_application
     is_over(&hub, &second, "ended").await;
     hub.stop().await;
     asterisk.has_no_more();
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_ends_of_calls_are_noticed_while_events_cannot_be_followed() {
+    let is_away = Arc::new(AtomicBool::new(false));
+    let is_refused = is_away.clone();
+    let over = Arc::new(Mutex::new(String::new()));
+    let is_over_there = over.clone();
+    let has_ari = Arc::new(AtomicBool::new(true));
+    let is_loaded = has_ari.clone();
+    let mut asterisk = Asterisk::answering(move |request| {
+        if request.path() == "/ari/events" {
+            return is_refused.load(Ordering::Relaxed).then(|| Answer::status(503));
+        }
+        let asked = request.path().strip_prefix(CHANNELS).filter(|_| request.method == "GET")?;
+        if !is_loaded.load(Ordering::Relaxed) {
+            return Some(Answer::refusal(404, "<html>Not Found</html>"));
+        }
+        Some(match asked.trim_start_matches('/') == *is_over_there.lock().expect("no panic") {
+            true => Answer::refusal(404, r#"{"message": "Channel not found"}"#),
+            false => Answer::json(&json!({"id": "x", "state": "Up"})),
+        })
+    });
+    let hub = asterisk.hub(asterisk.config(), &[], &FakeLlm::default()).await;
+    let (talking, talking_channel, mut phone) = asterisk.answered(&hub, json!({})).await;
+    let (_, created) = call(&hub, json!({"to": CALLEE})).await;
+    let ringing = created["id"].as_str().expect("an id");
+    let ringing_channel = asterisk.made().await;
+    is_away.store(true, Ordering::Relaxed);
+    has_ari.store(false, Ordering::Relaxed);
+    asterisk.close_events();
+    phone.silence(5_000).await;
+    assert!(n_connections(&asterisk) > 2, "the hub tries again");
+    assert_eq!((state(&hub, &talking).await, phone.is_closed), ("in_progress".into(), false), "this 404 is not ARI's");
+    has_ari.store(true, Ordering::Relaxed);
+    *over.lock().expect("no panic") = talking_channel.clone();
+    phone.until("the stream is closed", |phone| phone.is_closed).await;
+    asterisk.removed_all(&talking_channel).await;
+    until(&hub, &talking, "ended").await;
+    // The other one was answered meanwhile. Its stream could not be connected without events.
+    asterisk.has_no_more();
+    is_away.store(false, Ordering::Relaxed);
+    asterisk.followed().await;
+    asterisk.opened(&ringing_channel).await;
+    until(&hub, ringing, "in_progress").await;
+    hub.stop().await;
 }
 
 #[tokio::test(start_paused = true)]

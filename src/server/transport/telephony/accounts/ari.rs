@@ -207,14 +207,18 @@ impl Ari {
         self.post(&format!("channels/{id}/dtmf"), &json!({"dtmf": keys})).await
     }
 
-    /// The state of a call's channel; `None`: there is no such channel.
+    /// The state of a call's channel; `None`: ARI says that there is no such channel. A 404 without its words is that of
+    /// an Asterisk whose ARI is not loaded, or of a proxy.
     ///
     /// # Errors
     /// [`ProviderError`].
     pub(super) async fn state(&self, id: &str) -> Result<Option<String>, ProviderError> {
         let answer = self.request(Method::GET, &format!("channels/{id}"), None).await?;
         if answer.status == StatusCode::NOT_FOUND {
-            return Ok(None);
+            return match answer.error().message {
+                Some(_) => Ok(None),
+                None => Err(ProviderError::Unreachable("it has no ARI at this address now")),
+            };
         }
         answer.accepted()?;
         let channel = serde_json::from_slice::<Channel>(&answer.body);
@@ -276,8 +280,13 @@ impl AriAnswer {
         if self.status.is_success() {
             return Ok(());
         }
-        let error = serde_json::from_slice::<AriError>(&self.body).unwrap_or_default();
-        Err(ProviderError::Refused(words_of(error.message.as_deref(), self.status, &self.credentials.password)))
+        let message = self.error().message;
+        Err(ProviderError::Refused(words_of(message.as_deref(), self.status, &self.credentials.password)))
+    }
+
+    /// What it says where Asterisk refuses; empty: it is no answer of ARI.
+    fn error(&self) -> AriError {
+        serde_json::from_slice(&self.body).unwrap_or_default()
     }
 }
 

@@ -4,13 +4,14 @@
 //! takes it back after a minute, not at once: two hubs with the same application would have no events at all.
 //!
 //! [`super::Accounts`] runs [`follow`] as long as the hub runs. Events become statuses of the calls that
-//! [`super::expected`] holds; no other channel's are read. While no events arrive, no call is made; when they do again,
-//! Asterisk is asked how far the account's calls are.
+//! [`super::expected`] holds; no other channel's are read. While no events arrive, no call is made, and Asterisk is
+//! asked after each attempt to connect which of the account's calls are over; once they do again, how far they are.
 
 use super::ari::{Ari, Channel, EventFeed, call_of_stream};
 use super::expected::{CallStatus, ExpectedCalls};
 use crate::server::sessions::heartbeat::{Beat, Heartbeat};
 use crate::server::transport::calls::CallState;
+use crate::server::transport::transfers::ProviderError;
 use antiphon_types::RetryPolicy;
 use axum::http::header::AUTHORIZATION;
 use futures_util::{SinkExt, StreamExt};
@@ -18,7 +19,7 @@ use serde::Deserialize;
 use std::pin::pin;
 use std::time::Duration;
 use tokio::net::TcpStream;
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::{Instant, sleep_until, timeout, timeout_at};
 use tokio_tungstenite::tungstenite::client::IntoClientRequest;
 use tokio_tungstenite::tungstenite::protocol::WebSocketConfig;
 use tokio_tungstenite::tungstenite::{Bytes, Error, Message};
@@ -95,7 +96,10 @@ pub(super) async fn follow(ari: &Ari, account: &str, expected: &ExpectedCalls) {
                 pauses.next()
             }
         };
-        sleep(pause.unwrap_or(LONGEST_PAUSE)).await;
+        let until = Instant::now() + pause.unwrap_or(LONGEST_PAUSE);
+        // The next attempt does not wait for the answers.
+        let _ = timeout_at(until, ask_for_ends(ari, account, expected)).await;
+        sleep_until(until).await;
     }
 }
 
@@ -174,6 +178,24 @@ async fn ask(ari: &Ari, account: &str, expected: &ExpectedCalls, calls: Vec<Stri
             }
         };
         expected.report(account, &call, status);
+    }
+}
+
+/// Asks which calls are over, while no event says it. That a call is answered is not reported: its stream cannot be
+/// connected without events. Gives up where Asterisk is not reached.
+async fn ask_for_ends(ari: &Ari, account: &str, expected: &ExpectedCalls) {
+    for call in expected.of_account(account) {
+        match ari.state(&call).await {
+            Ok(None) => expected.report(account, &call, CallStatus::Unknown),
+            Ok(Some(_)) => {}
+            Err(ProviderError::Unreachable(why)) => {
+                tracing::debug!(account, why, "Asterisk does not say which calls are over");
+                return;
+            }
+            Err(ProviderError::Refused(why)) => {
+                tracing::warn!(account, why, "Asterisk does not say whether a call is over");
+            }
+        }
     }
 }
 

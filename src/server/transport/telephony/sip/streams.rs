@@ -35,8 +35,8 @@ const FIRST_MESSAGE: Duration = Duration::from_secs(10);
 const NEXT_MESSAGE: Duration = Duration::from_secs(600);
 /// Messages of all connections that wait to be read; then no connection is read.
 const MAX_RECEIVED: usize = 64;
-/// What waits to be written by one connection, in bytes; of more, it is closed. There is room for a BYE of each call, of
-/// 1 KiB with its routes: a hub that stops ends all calls at once, and a trunk may have them all on one connection.
+/// What waits to be written by one connection, in bytes; of more, it is closed. There is room for a BYE of each call,
+/// of 1 KiB with its routes: a hub that stops ends all calls at once, and a trunk may have them on one connection.
 const MAX_UNSENT_BYTES: usize = MAX_CALLS * 1_024;
 /// The same in messages: twice a BYE of each call.
 const MAX_UNSENT: usize = 2 * MAX_CALLS;
