@@ -147,7 +147,7 @@ impl MediaState {
 }
 
 /// The leg: [`MediaSource`] gives PCM16, and [`MediaSink`] takes it.
-pub(super) struct SipLeg;
+pub(in crate::server::transport::telephony) struct SipLeg;
 
 impl Leg for SipLeg {
     fn text(&mut self, _: &str) -> Result<Option<PeerMessage>, LegError> {
