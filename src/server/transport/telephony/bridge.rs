@@ -2,8 +2,8 @@
 //!
 //! [`super::sip`] and [`super::accounts`] run it after a warm transfer. A frame leaves as soon as its 20 ms are there, so
 //! that nothing waits here but the beginning of the next one, which silence fills up where no sound follows; the peers'
-//! buffers even it out. A peer that takes nothing keeps the other one from nothing: it is read on, and the latest frames
-//! wait. Nothing is recorded or recognized.
+//! buffers even it out. While a peer takes nothing, the other one is still read, and the latest frames wait. Nothing is
+//! recorded or recognized.
 
 use super::conversation::Over;
 use super::leg::{Coding, Leg, LegError, PeerMessage, Start};
