@@ -38,7 +38,7 @@ Examples:
 
 Ctrl-C lets running sessions finish; a second Ctrl-C stops immediately. SIGHUP reads the files of keys, passwords and
 certificates again, and opens the audit log again; the file of keys is also read when it changes. Errors are logged, and
-what was read before stays in use.")]
+what was read before stays in use. The file of the secret of webhooks is read at the start only.")]
 pub struct ServeArgs {
     /// Settings that differ from the defaults
     #[arg(long, value_name = "FILE")]

@@ -560,17 +560,28 @@ async fn what_asterisk_refuses_is_said_without_secrets() {
 
 #[tokio::test(start_paused = true)]
 async fn what_asterisk_does_not_remove_at_once_is_removed_again() {
-    let is_first = std::sync::atomic::AtomicBool::new(true);
-    let mut asterisk = Asterisk::answering(move |request| {
-        let fails = request.method == "DELETE" && is_first.swap(false, std::sync::atomic::Ordering::Relaxed);
-        fails.then(|| Answer::raw(""))
-    });
-    let hub = asterisk.hub(asterisk.config(), &[], &FakeLlm::default()).await;
-    let (_, created) = call(&hub, json!({"to": CALLEE})).await;
-    let made = asterisk.made().await;
-    hang_up(&hub, created["id"].as_str().expect("an id")).await;
-    asterisk.removed(vec![channel(&made), channel(&made)]).await;
-    hub.stop().await;
+    let words = r#"{"message": "So it is."}"#;
+    for (status, body, n_removed) in [
+        (None, "", 2),
+        (Some(500), words, 2),
+        (Some(429), words, 2),
+        (Some(401), words, 2),
+        (Some(404), "<html>Not Found</html>", 2),
+        (Some(404), words, 1),
+    ] {
+        let is_first = std::sync::atomic::AtomicBool::new(true);
+        let mut asterisk = Asterisk::answering(move |request| {
+            let fails = request.method == "DELETE" && is_first.swap(false, std::sync::atomic::Ordering::Relaxed);
+            fails.then(|| status.map_or_else(|| Answer::raw(""), |status| Answer::refusal(status, body)))
+        });
+        let hub = asterisk.hub(asterisk.config(), &[], &FakeLlm::default()).await;
+        let (_, created) = call(&hub, json!({"to": CALLEE})).await;
+        let made = asterisk.made().await;
+        hang_up(&hub, created["id"].as_str().expect("an id")).await;
+        asterisk.removed(vec![channel(&made); n_removed]).await;
+        hub.stop().await;
+        asterisk.has_no_more();
+    }
 }
 
 #[tokio::test(start_paused = true)]
@@ -680,6 +691,38 @@ async fn a_call_is_transferred_warm_without_a_context() {
         hub.stop().await;
         asterisk.has_no_more();
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_target_that_goes_on_in_the_dialplan_ends_the_callers_call() {
+    let mut asterisk = Asterisk::new();
+    let mut config = asterisk.config();
+    config.telephony.accounts.get_mut("office").expect("an account").transfer_context = "from-antiphon".into();
+    let hub = asterisk.hub(config, &["Hello?"], &FakeLlm::default()).await;
+    let (id, of_caller, mut caller) = asterisk.answered(&hub, json!({})).await;
+    caller.silence(200).await;
+    let told = async {
+        let channel = asterisk.made().await;
+        let mut target = asterisk.picks_up(&hub, &channel).await;
+        hear_summary(&mut target).await;
+        (channel, target)
+    };
+    let both = async { tokio::join!(refer_warm(&hub, &id), told) };
+    let (answer, (of_target, _target)) = beside(&mut caller, both).await;
+    assert_eq!(answer, (200, Value::Null));
+    let target_id = connected_to(&hub, &id).await;
+    let (status, answer) = post(&hub, &format!("{target_id}/refer"), json!({"target_uri": "tel:+4930125"})).await;
+    assert_eq!(status, 200, "{answer}");
+    asterisk.next(&format!("{CHANNELS}/{of_target}/continue")).await;
+    // The event that says it may be lost.
+    caller.until("the caller's stream is closed", |phone| phone.is_closed).await;
+    let mut removed = [stream_and_bridge(&of_caller), stream_and_bridge(&of_target)].concat();
+    removed.push(channel(&of_caller));
+    asterisk.removed(removed).await;
+    is_over(&hub, &id, "ended").await;
+    is_over(&hub, &target_id, "ended").await;
+    hub.stop().await;
+    asterisk.has_no_more();
 }
 
 #[tokio::test(start_paused = true)]

@@ -734,19 +734,29 @@ async fn a_call_without_a_status_or_a_stream_ends() {
 
 #[tokio::test(start_paused = true)]
 async fn a_call_that_twilio_does_not_end_at_once_is_ended_again() {
-    let is_first = Arc::new(std::sync::atomic::AtomicBool::new(true));
-    let mut twilio = Twilio::answering(move |request| {
-        let fails = request.text().contains("Status=") && is_first.swap(false, std::sync::atomic::Ordering::Relaxed);
-        if fails { Answer::raw("") } else { Answer::json(&json!({"sid": format!("CA{:032}", request.number)})) }
-    });
-    let hub = start(twilio.config(), &[], &FakeLlm::default()).await;
-    let (_, created) = call(&hub, json!({"to": CALLEE})).await;
-    let made = twilio.made().await;
-    hang_up(&hub, created["id"].as_str().expect("an id")).await;
-    for _ in 0..2 {
-        twilio.ended(&made.sid).await;
+    // Twilio's error, and how often it is asked. 21220: the call has ended.
+    for (status, code, n_asked) in
+        [(None, 0, 2), (Some(429), 20_429, 2), (Some(500), 20_500, 2), (Some(400), 21_220, 1)]
+    {
+        let is_first = Arc::new(std::sync::atomic::AtomicBool::new(true));
+        let mut twilio = Twilio::answering(move |request| {
+            let is_end = request.text().contains("Status=");
+            if !is_end || !is_first.swap(false, std::sync::atomic::Ordering::Relaxed) {
+                return Answer::json(&json!({"sid": format!("CA{:032}", request.number)}));
+            }
+            let error = json!({"code": code, "message": "So it is."});
+            status.map_or_else(|| Answer::raw(""), |status| Answer::refusal(status, error.to_string()))
+        });
+        let hub = start(twilio.config(), &[], &FakeLlm::default()).await;
+        let (_, created) = call(&hub, json!({"to": CALLEE})).await;
+        let made = twilio.made().await;
+        hang_up(&hub, created["id"].as_str().expect("an id")).await;
+        for _ in 0..n_asked {
+            twilio.ended(&made.sid).await;
+        }
+        hub.stop().await;
+        twilio.has_no_more();
     }
-    hub.stop().await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -820,6 +830,33 @@ async fn a_call_in_of_a_known_account_is_transferred() {
     }
     let (_, twiml) = twilio.updated("CA1").await;
     assert!(twiml.contains("<Dial>+4930124</Dial>"), "the caller's number is shown: {twiml}");
+    hub.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_in_of_a_known_account_is_reported_and_no_other() {
+    let mut receiver = Receiver::new(&[]).await;
+    let twilio = Twilio::new();
+    let mut config = twilio.config();
+    let (with_webhooks, _) = receiver.config();
+    config.sip.webhook_url = with_webhooks.sip.webhook_url;
+    config.sip.webhook_secret_file = with_webhooks.sip.webhook_secret_file;
+    config.sip.webhook_events = vec!["states".into()];
+    let hub = start(config, &[], &FakeLlm::default()).await;
+    let mut id = Value::Null;
+    for account in ["AC99", ACCOUNT] {
+        let mut phone = stream(&hub, account, "CA1", json!({"to": NUMBER})).await;
+        phone.silence(200).await;
+        let list = reqwest::get(format!("http://{}/v1/realtime/calls", hub.address)).await.expect("an answer");
+        let list: Value = list.json().await.expect("JSON");
+        id = list["data"][0]["id"].clone();
+        phone.stream.close(None).await.expect("it is open");
+        hub.until("antiphon_sessions_active ", 0.0).await;
+    }
+    for kind in ["call.answered", "call.ended"] {
+        let event = receiver.next().await.event;
+        assert_eq!((&event["type"], &event["data"]), (&json!(kind), &json!({"call_id": id, "direction": "in"})));
+    }
     hub.stop().await;
 }
 
@@ -1002,6 +1039,108 @@ async fn a_call_out_is_transferred_warm_and_each_side_ends_the_other() {
         hub.stop().await;
         twilio.has_no_more();
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_is_transferred_warm_once_it_is_answered() {
+    let mut twilio = Twilio::new();
+    let hub = start(twilio.config(), &["Hello?"], &FakeLlm::default()).await;
+    let (_, created) = call(&hub, json!({"to": CALLEE})).await;
+    let id = created["id"].as_str().expect("an id");
+    let made = twilio.made().await;
+    report(&hub, &made, "ringing").await;
+    until(&hub, id, "ringing").await;
+    assert_eq!(refer_warm(&hub, id).await, (409, json!("transfer_underway")));
+    report(&hub, &made, "in-progress").await;
+    let mut caller = answer(&hub, &made).await;
+    caller.silence(200).await;
+    let (_, mut target) = connected(&hub, &mut twilio, id, &mut caller).await;
+    hear_each_other(&mut caller, &mut target).await;
+    hub.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_machine_that_is_to_be_hung_up_on_is_connected_with_no_target() {
+    let mut twilio = Twilio::new();
+    let hub = start(twilio.config(), &[MACHINE], &FakeLlm::default()).await;
+    let (id, made, mut phone) = answered(&hub, &mut twilio, json!({"on_voicemail": "hang_up"})).await;
+    phone.silence(100).await;
+    let talks = async {
+        phone.talk(&voice(1_500)).await;
+        phone.until("the hub hangs up", |phone| phone.is_closed).await;
+    };
+    let (answer, ()) = tokio::join!(refer_warm(&hub, &id), talks);
+    assert_eq!(answer, (404, json!("call_id_not_found")));
+    twilio.ended(&made.sid).await;
+    is_over(&hub, &id, "ended").await;
+    hub.stop().await;
+    twilio.has_no_more();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_hub_that_stops_says_so_to_both_streams_of_a_transferred_call() {
+    let mut twilio = Twilio::new();
+    let mut config = twilio.config();
+    config.server.drain_seconds = 2;
+    let hub = start(config, &["Hello?"], &FakeLlm::default()).await;
+    let (id, _, mut caller) = answered(&hub, &mut twilio, json!({})).await;
+    caller.silence(200).await;
+    let (_, mut target) = connected(&hub, &mut twilio, &id, &mut caller).await;
+    hub.begin_to_stop();
+    tokio::join!(
+        caller.until("the caller's stream is closed", |phone| phone.is_closed),
+        target.until("the target's stream is closed", |phone| phone.is_closed),
+    );
+    for phone in [caller, target] {
+        let close = phone.close.expect("a close frame");
+        assert_eq!((u16::from(close.code), close.reason.as_str()), (1001, "the server is going away"));
+    }
+    hub.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_revoked_key_closes_both_streams_of_its_transferred_call_with_1008() {
+    let mut twilio = Twilio::new();
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let entry = |name: &str| key_entry(name, &key_digest(&format!("key-of-{name}")), &[], None);
+    let keys = Keys::of_text(&[entry("sales"), entry("support")].join("\n")).expect("keys");
+    let engines = engines(FakeStt::hears(["Hello?"]).with_partials(), FakeLlm::default(), FakeTts::default());
+    let (reload, reloads) = tokio::sync::mpsc::channel(1);
+    let parts = Parts { config: twilio.config(), engines, metrics: Metrics::new(), keys, tls: None, manager: None };
+    let hub = Hub::serve_with(parts, Extras { reloads: Some(reloads), ..Extras::default() }).await;
+    let post = async |path: String, body: Value| {
+        let url = format!("http://{}/v1/realtime/calls{path}", hub.address);
+        let request = reqwest::Client::new().post(url).bearer_auth("key-of-sales").json(&body);
+        let answer = request.send().await.expect("an answer");
+        let status = answer.status().as_u16();
+        (status, answer.json::<Value>().await.unwrap_or_default())
+    };
+    let (status, created) = post(String::new(), json!({"to": CALLEE})).await;
+    assert_eq!(status, 201, "{created}");
+    let made = twilio.made().await;
+    let mut caller = answer(&hub, &made).await;
+    caller.silence(200).await;
+    let told = async {
+        let made = twilio.made().await;
+        let mut target = answer(&hub, &made).await;
+        hear_summary(&mut target).await;
+        target
+    };
+    let path = format!("/{}/refer", created["id"].as_str().expect("an id"));
+    let asked = post(path, json!({"target_uri": TARGET, "warm": {"summary": SUMMARY}}));
+    let ((status, refused), mut target) = beside(&mut caller, async { tokio::join!(asked, told) }).await;
+    assert_eq!(status, 200, "{refused}");
+    let keys = Some(Keys::of_text(&entry("support")).expect("keys"));
+    reload.send(Reload { keys, ..Reload::default() }).await.expect("taken");
+    tokio::join!(
+        caller.until("the caller's stream is closed", |phone| phone.is_closed),
+        target.until("the target's stream is closed", |phone| phone.is_closed),
+    );
+    for phone in [caller, target] {
+        let close = phone.close.expect("a close frame");
+        assert_eq!(u16::from(close.code), 1008, "{}", close.reason.as_str());
+    }
+    hub.stop().await;
 }
 
 #[tokio::test(start_paused = true)]

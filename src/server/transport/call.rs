@@ -282,10 +282,7 @@ impl Call {
     pub(in crate::server) async fn next(&self) -> CallOutput {
         let output = tokio::select! {
             biased;
-            () = self.sessions.edge.kill.cancelled() => Err(Close { code: 1001, reason: "the server is going away" }),
-            () = self.live.revoked().cancelled() => {
-                Err(Close { code: 1008, reason: "the API key of this session has been revoked" })
-            }
+            close = self.revoked_or_stopped() => Err(close),
             output = self.handle.egress.next() => output,
         };
         match output {
@@ -299,8 +296,7 @@ impl Call {
     /// may still be taken by [`Call::next`]. Cancel safe.
     pub(in crate::server) async fn ended(&self) {
         tokio::select! {
-            () = self.sessions.edge.kill.cancelled() => {}
-            () = self.live.revoked().cancelled() => {}
+            _ = self.revoked_or_stopped() => {}
             () = self.handle.egress.closed() => {}
         }
     }
@@ -312,11 +308,14 @@ impl Call {
     }
 
     /// Resolves when the call is to end though its session may have ended before: its key was revoked, or the server's
-    /// drain time is over. Cancel safe.
-    pub(in crate::server) async fn revoked_or_stopped(&self) {
+    /// drain time is over. Gives the close of its connection. Cancel safe.
+    pub(in crate::server) async fn revoked_or_stopped(&self) -> Close {
         tokio::select! {
-            () = self.sessions.edge.kill.cancelled() => {}
-            () = self.live.revoked().cancelled() => {}
+            biased;
+            () = self.sessions.edge.kill.cancelled() => Close { code: 1001, reason: "the server is going away" },
+            () = self.live.revoked().cancelled() => {
+                Close { code: 1008, reason: "the API key of this session has been revoked" }
+            }
         }
     }
 

@@ -280,7 +280,7 @@ fn not_transferred(error: TransferError) -> Response {
             refused(StatusCode::BAD_REQUEST, "invalid_value", message)
         }
         TransferError::Underway => {
-            let message = "This call is being transferred, or was.";
+            let message = "This call is not answered yet, is being transferred, or was.";
             refused(StatusCode::CONFLICT, "transfer_underway", message)
         }
         TransferError::NotDialed(DialError::Wrong(_, why)) => {

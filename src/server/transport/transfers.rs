@@ -33,7 +33,7 @@ pub(super) enum TransferError {
     ToCaller,
     /// The summary is empty, or has more than [`MAX_SUMMARY_BYTES`].
     Summary,
-    /// Another transfer of the call is under way, or was made.
+    /// Another transfer of the call is under way, or was made; or it is to be transferred warm before its answer.
     Underway,
     /// The peer refused with this status of SIP.
     Refused(u16),

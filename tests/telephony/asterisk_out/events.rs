@@ -139,6 +139,40 @@ async fn the_ends_of_calls_are_noticed_while_events_cannot_be_followed() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_call_that_asterisk_says_nothing_of_hides_no_other_ones_end() {
+    let is_away = Arc::new(AtomicBool::new(false));
+    let is_refused = is_away.clone();
+    let unanswered = Arc::new(Mutex::new(String::new()));
+    let says_nothing_of = unanswered.clone();
+    let mut asterisk = Asterisk::answering(move |request| {
+        if request.path() == "/ari/events" {
+            return is_refused.load(Ordering::Relaxed).then(|| Answer::status(503));
+        }
+        let asked = request.path().strip_prefix(CHANNELS).filter(|_| request.method == "GET")?;
+        Some(match asked.trim_start_matches('/') == *says_nothing_of.lock().expect("no panic") {
+            true => Answer::none(),
+            false => Answer::refusal(404, r#"{"message": "Channel not found"}"#),
+        })
+    });
+    let hub = asterisk.hub(asterisk.config(), &[], &FakeLlm::default()).await;
+    let mut ids = Vec::new();
+    for _ in 0..6 {
+        let (_, created) = call(&hub, json!({"to": CALLEE})).await;
+        ids.push(created["id"].as_str().expect("an id").to_owned());
+        let channel = asterisk.made().await;
+        unanswered.lock().expect("no panic").clone_from(&channel);
+    }
+    is_away.store(true, Ordering::Relaxed);
+    asterisk.close_events();
+    let silent = ids.pop().expect("a call");
+    for id in &ids {
+        until(&hub, id, "failed").await;
+    }
+    assert_eq!(state(&hub, &silent).await, "calling");
+    hub.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_large_event_is_taken_and_one_that_is_too_long_is_named_in_the_log() {
     let log = Log::default();
     let lines = log.clone();

@@ -97,6 +97,9 @@ pub(super) async fn speakers(
             let model = folder.display().to_string();
             let tts = TtsConfig { engine, model, ..config.tts };
             let of_folder = engine_of(Config { tts, ..config }).await?;
+            if english_voices(&*of_folder, 1).is_empty() {
+                return Err(BenchError::Method(format!("{} has no English voice", folder.display())));
+            }
             vec![(installed, MAX_VOICES), (of_folder, MAX_FOLDER_VOICES)]
         }
         None => {
@@ -136,9 +139,11 @@ async fn engine_of(config: Config) -> Result<Arc<dyn Tts>, BenchError> {
     Ok(engine.map_err(EnginesError::from)?)
 }
 
-/// At most `n` English voices of an engine, from its whole list: neighbours are alike.
+/// At most `n` English voices of an engine, from its whole list: neighbours are alike. One that names no language is
+/// taken for English.
 fn english_voices(engine: &dyn Tts, n: usize) -> Vec<String> {
-    let voices = engine.voices().into_iter().filter(|voice| voice.language.starts_with("en"));
+    let is_english = |language: &str| language.is_empty() || language.starts_with("en");
+    let voices = engine.voices().into_iter().filter(|voice| is_english(&voice.language));
     let ids: Vec<String> = voices.map(|voice| voice.id).collect();
     let step = ids.len().div_ceil(n).max(1);
     ids.into_iter().step_by(step).collect()
@@ -248,6 +253,7 @@ pub(super) mod tests {
     use super::super::acoustics::ms_of;
     use super::*;
     use antiphon_audio::convert;
+    use antiphon_engine_api::fakes::tts::FakeTts;
 
     /// A tone of a voice.
     fn tone(hz: f64, ms: u32) -> Vec<i16> {
@@ -270,6 +276,15 @@ pub(super) mod tests {
     pub(in super::super) fn reader(name: &str, split: Split) -> Speaker {
         let clip = [tone(pitch(name), 700), vec![0; samples_of(400)], tone(pitch(name), 900)].concat();
         speaker_of(name, split, [&clip[..]])
+    }
+
+    #[test]
+    fn a_voice_without_a_language_is_taken_for_english() {
+        let voices = [("anna", "de-DE"), ("kim", ""), ("bob", "en-GB"), ("eve", "en"), ("ida", "it")];
+        let engine = FakeTts::default().with_voices(voices);
+        assert_eq!(english_voices(&engine, 4), ["kim", "bob", "eve"]);
+        assert_eq!(english_voices(&engine, 1), ["kim"]);
+        assert!(english_voices(&FakeTts::default().with_voices([("anna", "de-DE")]), 4).is_empty());
     }
 
     #[test]

@@ -172,7 +172,7 @@ fn begin(transport: &Arc<TransportParts>, mut start: Start, arrival: Arrival) ->
     }
     let (settings, greeting) = chosen.map_or((None, None), |route| (route.settings, route.greeting));
     let accounts = transport.telephony.accounts.as_ref().filter(|_| is_signed);
-    let by_account = accounts.and_then(|accounts| accounts.call_in(&start.parameters));
+    let by_account = accounts.and_then(|accounts| accounts.call_in(&start.parameters, &transport.sessions.setup.tasks));
     let tools = by_account.as_ref().and_then(|call| call.tools.as_ref()).map(|(tools, _)| tools.clone());
     let transfer = by_account.as_ref().map(|call| call.transfer.clone());
     let opening = CallOpening {

@@ -2,11 +2,12 @@
 //!
 //! [`super::sip`] and [`super::accounts`] run it after a warm transfer. A frame leaves as soon as its 20 ms are there, so
 //! that nothing waits here but the beginning of the next one, which silence fills up where no sound follows; the peers'
-//! buffers even it out. Nothing is recorded or recognized.
+//! buffers even it out. While a peer takes nothing, the other one is still read, and the latest frames wait. Nothing is
+//! recorded or recognized.
 
 use super::conversation::Over;
 use super::leg::{Coding, Leg, LegError, PeerMessage, Start};
-use super::link::{Incoming, PeerGone, Sink, Source};
+use super::link::{Incoming, Sink, Source};
 use crate::server::sessions::heartbeat::{Beat, Heartbeat, HeartbeatReset};
 use crate::server::transport::keypad::PressKeys;
 use antiphon_audio::Resampler;
@@ -14,17 +15,30 @@ use antiphon_types::{SampleRate, Samples};
 use futures_util::future::BoxFuture;
 use std::collections::VecDeque;
 use std::future::pending;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
-use tokio::time::{Instant, sleep_until};
+use tokio::sync::Notify;
+use tokio::time::{Instant, sleep, sleep_until};
 
-/// The longest sound that leaves at once, in milliseconds: more is dropped, so that a stall adds no further delay.
+/// The longest sound that leaves at once, and that waits, in milliseconds: the oldest beyond it is dropped, so that a
+/// stall adds no further delay.
 const MAX_BURST_MS: u64 = 200;
-/// A frame of silence leaves after this time without sound, and then each [`FRAME`].
+const MAX_BURST: Duration = Duration::from_millis(MAX_BURST_MS);
+/// Frames of [`MAX_BURST`].
+const MAX_FRAMES: usize = 10;
+/// Where more sound than this has left ahead of real time, quiet frames are dropped: the delay that a burst leaves in a
+/// peer's buffer ends with the next pause of the sound.
+const MAX_LEAD: Duration = Duration::from_millis(60);
+/// No sample of a quiet frame is louder: some 44 dB below full scale, above the noise of a line.
+const QUIET_PEAK: u16 = 200;
+/// What is left of a sound leaves after this time without more of it; with a peer that gets audio all the time, a frame
+/// of silence, and then one each [`FRAME`].
 const QUIET: Duration = Duration::from_millis(100);
 const FRAME: Duration = Duration::from_millis(20);
 /// Keys that wait to be pressed in one call; further ones are lost.
 const MAX_WAITING_KEYS: usize = 32;
+/// A key that has waited for longer is not pressed: nobody expects it any more.
+const MAX_KEY_AGE: Duration = Duration::from_secs(5);
 
 /// One of the calls.
 pub(super) struct BridgeSide {
@@ -111,75 +125,122 @@ enum RelayEnd {
 
 /// Relays in one direction.
 async fn relay(direction: Relay<'_, '_>) -> RelayEnd {
-    let Relay { source, from, input, reset, sink, to, output, mut heartbeat, mut keys } = direction;
-    let mut frames = FrameCutter::new(input.rate, output.rate);
-    let mut pace = Pace(Instant::now());
-    let mut samples = Vec::new();
-    let mut quiet_at = Instant::now() + QUIET;
-    loop {
-        let beat = async {
-            match &mut heartbeat {
-                Some(heartbeat) => heartbeat.beat().await,
-                None => pending().await,
-            }
-        };
-        let sent = tokio::select! {
-            biased;
-            incoming = source.next() => {
-                reset.renew();
-                let message = match read(incoming, from) {
-                    Ok(message) => message,
-                    Err(over) => return RelayEnd::Source(over),
-                };
-                match message {
-                    Some(PeerMessage::Audio { audio, .. }) => {
-                        samples.clear();
-                        if let Err(error) = input.decode(&audio, &mut samples) {
-                            return RelayEnd::Source(error.into());
-                        }
-                        frames.push(&samples);
-                        let mut sent: Result<(), PeerGone> = Ok(());
-                        while let Some(frame) = frames.next()
-                            && sent.is_ok()
-                        {
-                            quiet_at = Instant::now() + QUIET;
-                            if pace.admits(Instant::now()) {
-                                sent = send(sink, to, output.encode(frame)).await;
+    let Relay { source, from, input, reset, sink, to, output, heartbeat, keys } = direction;
+    let frames = PacedFrames::default();
+    let listener = Listener { source, leg: from, input, reset, output, keys, frames: &frames };
+    let speaker = Speaker { sink, leg: to, heartbeat, frames: &frames };
+    tokio::select! {
+        biased;
+        over = listener.run() => RelayEnd::Source(over),
+        over = speaker.run() => RelayEnd::Sink(over),
+    }
+}
+
+/// From the call that is heard to the frames that wait. It waits for no other peer.
+struct Listener<'a, 'l> {
+    source: &'a mut Source,
+    leg: &'a Mutex<&'l mut dyn Leg>,
+    input: Coding,
+    reset: HeartbeatReset,
+    /// Of the call that hears.
+    output: Coding,
+    keys: KeyQueue,
+    frames: &'a PacedFrames,
+}
+
+impl Listener<'_, '_> {
+    async fn run(self) -> Over {
+        let Self { source, leg, input, reset, output, mut keys, frames } = self;
+        let mut cutter = FrameCutter::new(input.rate, output.rate);
+        let mut samples = Vec::new();
+        let mut rest_at = Instant::now();
+        loop {
+            tokio::select! {
+                biased;
+                incoming = source.next() => {
+                    reset.renew();
+                    let message = match read(incoming, leg) {
+                        Ok(message) => message,
+                        Err(over) => return over,
+                    };
+                    match message {
+                        Some(PeerMessage::Audio { audio, .. }) => {
+                            samples.clear();
+                            if let Err(error) = input.decode(&audio, &mut samples) {
+                                return error.into();
                             }
+                            cutter.push(&samples);
+                            while let Some(frame) = cutter.next() {
+                                frames.push(CodedFrame::of(frame, output));
+                            }
+                            rest_at = Instant::now() + QUIET;
                         }
-                        sent
+                        Some(PeerMessage::Key(key)) => keys.push(key),
+                        // Silence stands for what it sends during a hold.
+                        None | Some(PeerMessage::Held(_) | PeerMessage::Played(_)) => {}
+                        Some(PeerMessage::Ended) => return Over::Gone,
+                        Some(PeerMessage::Started(_)) => return LegError::StartedTwice.into(),
                     }
-                    Some(PeerMessage::Key(key)) => {
-                        keys.push(key);
-                        Ok(())
-                    }
-                    // Silence stands for what it sends during a hold.
-                    None | Some(PeerMessage::Held(_) | PeerMessage::Played(_)) => Ok(()),
-                    Some(PeerMessage::Ended) => return RelayEnd::Source(Over::Gone),
-                    Some(PeerMessage::Started(_)) => return RelayEnd::Source(LegError::StartedTwice.into()),
                 }
-            }
-            () = keys.press_next() => Ok(()),
-            beat = beat => match beat {
-                // The round trip is of no interest here.
-                Beat::Ping => sink.ping(0).await,
-                Beat::Dead => return RelayEnd::Sink(Over::Close(1011, "no answer to two pings".into())),
-            },
-            () = sleep_until(quiet_at) => {
-                // One that was not polled for long does not catch up.
-                quiet_at = (quiet_at + FRAME).max(Instant::now());
-                match frames.finish() {
-                    Some(frame) if pace.admits(Instant::now()) => send(sink, to, output.encode(frame)).await,
-                    Some(_) => Ok(()),
-                    None => {
-                        sink.idle();
-                        Ok(())
+                () = keys.press_next() => {}
+                () = sleep_until(rest_at), if cutter.has_rest => {
+                    while let Some(frame) = cutter.finish() {
+                        frames.push(CodedFrame::of(frame, output));
                     }
                 }
             }
-        };
-        if let Err(gone) = sent {
-            return RelayEnd::Sink(gone.into());
+        }
+    }
+}
+
+/// From the frames that wait to the call that hears.
+struct Speaker<'a, 'l> {
+    sink: &'a mut Sink,
+    leg: &'a Mutex<&'l mut dyn Leg>,
+    /// `None`: its connection has no pings.
+    heartbeat: Option<Heartbeat>,
+    frames: &'a PacedFrames,
+}
+
+impl Speaker<'_, '_> {
+    async fn run(self) -> Over {
+        let Self { sink, leg, mut heartbeat, frames } = self;
+        let is_continuous = sink.is_continuous();
+        let mut quiet_at = Instant::now() + QUIET;
+        loop {
+            let beat = async {
+                match &mut heartbeat {
+                    Some(heartbeat) => heartbeat.beat().await,
+                    None => pending().await,
+                }
+            };
+            let sent = tokio::select! {
+                biased;
+                beat = beat => match beat {
+                    // The round trip is of no interest here.
+                    Beat::Ping => sink.ping(0).await,
+                    Beat::Dead => return Over::Close(1011, "no answer to two pings".into()),
+                },
+                () = frames.due() => {
+                    quiet_at = Instant::now() + QUIET;
+                    match frames.pop(Instant::now()) {
+                        Some(audio) => {
+                            let packet = leg.lock().expect("no panic while locked").play(audio);
+                            sink.send(packet).await
+                        }
+                        None => Ok(()),
+                    }
+                }
+                () = sleep_until(quiet_at), if is_continuous => {
+                    // One that was not polled for long does not catch up.
+                    quiet_at = (quiet_at + FRAME).max(Instant::now());
+                    sink.idle();
+                    Ok(())
+                }
+            };
+            if let Err(gone) = sent {
+                return gone.into();
+            }
         }
     }
 }
@@ -197,32 +258,101 @@ fn read(incoming: Incoming, leg: &Mutex<&mut dyn Leg>) -> Result<Option<PeerMess
     }
 }
 
-/// Plays a frame.
-async fn send(sink: &mut Sink, leg: &Mutex<&mut dyn Leg>, audio: Vec<u8>) -> Result<(), PeerGone> {
-    let packet = leg.lock().expect("no panic while locked").play(audio);
-    sink.send(packet).await
+/// 20 ms of sound, coded for the call that hears.
+struct CodedFrame {
+    audio: Vec<u8>,
+    is_quiet: bool,
 }
 
-/// When all that has left is played at the latest: a peer that buffers would play everything later after a burst.
-struct Pace(Instant);
+impl CodedFrame {
+    fn of(samples: &[i16], coding: Coding) -> Self {
+        let is_quiet = samples.iter().all(|sample| sample.unsigned_abs() <= QUIET_PEAK);
+        Self { audio: coding.encode(samples), is_quiet }
+    }
+}
 
-impl Pace {
-    /// Whether a frame may leave now.
-    fn admits(&mut self, now: Instant) -> bool {
-        let until = self.0.max(now) + FRAME;
-        let fits = until <= now + Duration::from_millis(MAX_BURST_MS);
-        if fits {
-            self.0 = until;
+/// The latest frames that have not left, and when they may. One writer, one reader.
+struct PacedFrames {
+    state: Mutex<PaceState>,
+    added: Notify,
+}
+
+struct PaceState {
+    /// At most [`MAX_FRAMES`].
+    waiting: VecDeque<CodedFrame>,
+    /// When all that has left is played at the latest: a peer that buffers would play everything later after a burst.
+    played_at: Instant,
+}
+
+impl Default for PacedFrames {
+    fn default() -> Self {
+        let state = PaceState { waiting: VecDeque::new(), played_at: Instant::now() };
+        Self { state: Mutex::new(state), added: Notify::new() }
+    }
+}
+
+impl PacedFrames {
+    /// Adds a frame; the oldest is dropped for it where [`MAX_FRAMES`] wait.
+    fn push(&self, frame: CodedFrame) {
+        let mut state = self.lock();
+        if state.waiting.len() == MAX_FRAMES {
+            state.waiting.pop_front();
         }
-        fits
+        state.waiting.push_back(frame);
+        drop(state);
+        self.added.notify_one();
+    }
+
+    /// Resolves when a frame may leave. Cancel safe.
+    async fn due(&self) {
+        loop {
+            let wait = self.lock().wait(Instant::now());
+            match wait {
+                Some(wait) if wait.is_zero() => return,
+                Some(wait) => sleep(wait).await,
+                None => self.added.notified().await,
+            }
+        }
+    }
+
+    /// The next frame that is to leave; `None`: none waits, or it is not time for one.
+    fn pop(&self, now: Instant) -> Option<Vec<u8>> {
+        let mut state = self.lock();
+        while state.wait(now).is_some_and(|wait| wait.is_zero()) {
+            let frame = state.waiting.pop_front()?;
+            let lead = state.played_at.saturating_duration_since(now) + FRAME * state.waiting.len() as u32;
+            if frame.is_quiet && lead > MAX_LEAD {
+                continue;
+            }
+            state.played_at = state.played_at.max(now) + FRAME;
+            return Some(frame.audio);
+        }
+        None
+    }
+
+    fn lock(&self) -> MutexGuard<'_, PaceState> {
+        self.state.lock().expect("no panic while locked")
+    }
+}
+
+impl PaceState {
+    /// The time until a frame may leave: at most [`MAX_BURST`] ahead of real time. `None`: none waits.
+    fn wait(&self, now: Instant) -> Option<Duration> {
+        let lead = self.played_at.saturating_duration_since(now);
+        (!self.waiting.is_empty()).then(|| (lead + FRAME).saturating_sub(MAX_BURST))
     }
 }
 
 /// Presses keys in a call, one after the other.
 struct KeyQueue {
     keys: Option<Arc<dyn PressKeys>>,
-    waiting: VecDeque<char>,
+    waiting: VecDeque<WaitingKey>,
     pressing: Option<BoxFuture<'static, bool>>,
+}
+
+struct WaitingKey {
+    key: char,
+    since: Instant,
 }
 
 impl KeyQueue {
@@ -233,7 +363,7 @@ impl KeyQueue {
     /// Adds a key, where keys are pressed.
     fn push(&mut self, key: char) {
         if self.keys.is_some() && self.waiting.len() < MAX_WAITING_KEYS {
-            self.waiting.push_back(key);
+            self.waiting.push_back(WaitingKey { key, since: Instant::now() });
         }
     }
 
@@ -241,9 +371,12 @@ impl KeyQueue {
     async fn press_next(&mut self) {
         if self.pressing.is_none()
             && let Some(keys) = &self.keys
-            && let Some(key) = self.waiting.pop_front()
         {
-            self.pressing = Some(keys.press(key.encode_utf8(&mut [0; 4])));
+            while self.waiting.front().is_some_and(|waiting| waiting.since.elapsed() > MAX_KEY_AGE) {
+                self.waiting.pop_front();
+            }
+            let next = self.waiting.pop_front();
+            self.pressing = next.map(|next| keys.press(next.key.encode_utf8(&mut [0; 4])));
         }
         match &mut self.pressing {
             Some(pressing) => {
@@ -261,6 +394,8 @@ struct FrameCutter {
     pending: Vec<i16>,
     /// Samples of `pending` that have left.
     n_left: usize,
+    /// Whether some sound may not have left.
+    has_rest: bool,
     frame: usize,
     max: usize,
 }
@@ -269,7 +404,7 @@ impl FrameCutter {
     fn new(from: SampleRate, to: SampleRate) -> Self {
         let n = |ms: u64| Samples::from_ms(ms, to).0 as usize;
         let resampler = Resampler::new(from, to);
-        Self { resampler, pending: Vec::new(), n_left: 0, frame: n(20), max: n(MAX_BURST_MS) }
+        Self { resampler, pending: Vec::new(), n_left: 0, has_rest: false, frame: n(20), max: n(MAX_BURST_MS) }
     }
 
     /// Takes sound; the oldest beyond [`MAX_BURST_MS`] is dropped.
@@ -277,6 +412,7 @@ impl FrameCutter {
         self.pending.drain(..self.n_left);
         self.resampler.process(samples, &mut self.pending);
         self.n_left = self.pending.len().saturating_sub(self.max);
+        self.has_rest = true;
     }
 
     /// No sound follows: the next frame of what is left, the last one filled up with silence.
@@ -285,6 +421,7 @@ impl FrameCutter {
         self.n_left = 0;
         self.resampler.flush(&mut self.pending);
         self.pending.resize(self.pending.len().next_multiple_of(self.frame), 0);
+        self.has_rest = !self.pending.is_empty();
         self.next()
     }
 
@@ -299,13 +436,16 @@ impl FrameCutter {
 
 #[cfg(test)]
 mod tests {
+    use super::super::audiosocket::AudioSocket;
     use super::super::link;
     use super::super::sip::media::{SipLeg, testing};
     use super::*;
     use futures_util::poll;
     use std::net::UdpSocket;
     use std::pin::pin;
-    use tokio::time::advance;
+    use tokio::io::AsyncWriteExt;
+    use tokio::net::{TcpListener, TcpStream};
+    use tokio::time::{advance, timeout};
 
     fn cut(cutter: &mut FrameCutter, samples: &[i16]) -> Vec<Vec<i16>> {
         cutter.push(samples);
@@ -387,16 +527,143 @@ mod tests {
         assert!((48..=50).contains(&n), "{n} frames of 50");
     }
 
+    /// A frame of this number.
+    fn numbered(number: u8, is_quiet: bool) -> CodedFrame {
+        CodedFrame { audio: vec![number], is_quiet }
+    }
+
+    /// The numbers of the frames that leave now.
+    fn leave(frames: &PacedFrames) -> Vec<u8> {
+        std::iter::from_fn(|| frames.pop(Instant::now())).flatten().collect()
+    }
+
     #[tokio::test(start_paused = true)]
-    async fn a_burst_leaves_up_to_its_bound_and_the_rest_in_real_time() {
-        let mut pace = Pace(Instant::now());
-        let n_of_burst = (0..50).filter(|_| pace.admits(Instant::now())).count();
-        assert_eq!(n_of_burst, 10, "200 ms");
-        let mut n_later = 0;
-        for _ in 0..50 {
-            advance(FRAME).await;
-            n_later += usize::from(pace.admits(Instant::now()));
+    async fn the_latest_of_a_burst_leaves_and_the_rest_in_real_time() {
+        let frames = PacedFrames::default();
+        for number in 0..50 {
+            frames.push(numbered(number, false));
         }
-        assert_eq!(n_later, 50);
+        assert_eq!(leave(&frames), (40..50).collect::<Vec<u8>>(), "the latest 200 ms");
+        for number in 50..60 {
+            frames.push(numbered(number, false));
+        }
+        assert_eq!(leave(&frames), [0u8; 0], "nothing leaves above that");
+        for number in 50..60 {
+            frames.due().await;
+            assert_eq!(leave(&frames), [number]);
+        }
+        assert!(poll!(pin!(frames.due())).is_pending(), "none waits");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_delay_of_a_burst_ends_in_a_pause_of_the_sound() {
+        let frames = PacedFrames::default();
+        let mut n_pushed = 0u8;
+        let mut push = |n: u8, is_quiet: bool| {
+            for number in n_pushed..n_pushed + n {
+                frames.push(numbered(number, is_quiet));
+            }
+            n_pushed += n;
+        };
+        push(10, false);
+        assert_eq!(leave(&frames).len(), 10);
+        for is_quiet in [false, true, false] {
+            let mut n_left = 0;
+            for _ in 0..20 {
+                advance(FRAME).await;
+                push(1, is_quiet);
+                n_left += leave(&frames).len();
+            }
+            let n_dropped = if is_quiet { 6 } else { 0 };
+            assert_eq!(n_left, 20 - n_dropped, "quiet: {is_quiet}");
+        }
+        advance(FRAME).await;
+        push(1, false);
+        leave(&frames);
+        let lead = frames.lock().played_at.duration_since(Instant::now());
+        assert_eq!(lead, MAX_LEAD + FRAME, "60 ms, and the frame that is played");
+    }
+
+    /// A call by AudioSocket, and its peer.
+    async fn audiosocket_call() -> (TcpStream, TcpStream) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        let peer = TcpStream::connect(listener.local_addr().expect("bound")).await.expect("it listens");
+        let (stream, _) = listener.accept().await.expect("a connection");
+        (stream, peer)
+    }
+
+    /// 20 ms of AudioSocket at 8 kHz.
+    fn audiosocket_frame() -> Vec<u8> {
+        [&[0x10, 0x01, 0x40][..], &[0x20; 320]].concat()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_hang_up_is_noticed_while_the_other_side_takes_nothing() {
+        let (stream, mut peer) = audiosocket_call().await;
+        let (stuck_stream, _stuck_peer) = audiosocket_call().await;
+        // The peer reads nothing.
+        stuck_stream.writable().await.expect("it is open");
+        while stuck_stream.try_write(&[0; 64 * 1024]).is_ok() {}
+        let (mut source, _sink) = link::tcp(stream);
+        let (_source, mut sink) = link::tcp(stuck_stream);
+        let mut one = AudioSocket::default();
+        let named = [&[0x01_u8, 0x00, 0x10][..], &[7; 16]].concat();
+        one.binary(named.into()).expect("a UUID");
+        one.binary(audiosocket_frame().into()).expect("the start");
+        let mut other = AudioSocket::default();
+        let from: Mutex<&mut dyn Leg> = Mutex::new(&mut one);
+        let to: Mutex<&mut dyn Leg> = Mutex::new(&mut other);
+        let (reset, _heartbeat) = Heartbeat::new(Duration::from_secs(20));
+        let coding = Coding::l16(8_000).expect("a rate");
+        let direction = Relay {
+            source: &mut source,
+            from: &from,
+            input: coding,
+            reset,
+            sink: &mut sink,
+            to: &to,
+            output: coding,
+            heartbeat: None,
+            keys: KeyQueue::new(None),
+        };
+        let mut relayed = pin!(relay(direction));
+        for _ in 0..50 {
+            peer.write_all(&audiosocket_frame()).await.expect("the hub reads");
+        }
+        let one_second = timeout(Duration::from_secs(1), &mut relayed).await;
+        assert!(one_second.is_err(), "the other side takes nothing, and the call goes on");
+        drop(peer);
+        let end = timeout(Duration::from_secs(5), relayed).await.expect("before the other side is given up");
+        assert!(matches!(end, RelayEnd::Source(Over::Gone)));
+    }
+
+    /// Presses keys, the first of which takes 6 s.
+    #[derive(Default)]
+    struct SlowKeys(Mutex<String>);
+
+    impl PressKeys for SlowKeys {
+        fn press(&self, keys: &str) -> BoxFuture<'static, bool> {
+            let mut pressed = self.0.lock().expect("no panic while locked");
+            let takes = if pressed.is_empty() { Duration::from_secs(6) } else { Duration::ZERO };
+            pressed.push_str(keys);
+            Box::pin(async move {
+                sleep(takes).await;
+                true
+            })
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn keys_that_have_waited_for_too_long_are_not_pressed() {
+        let pressed = Arc::new(SlowKeys::default());
+        let mut keys = KeyQueue::new(Some(pressed.clone()));
+        keys.push('1');
+        keys.push('2');
+        assert!(timeout(Duration::from_secs(3), keys.press_next()).await.is_err());
+        keys.push('3');
+        keys.press_next().await;
+        keys.press_next().await;
+        assert_eq!(*pressed.0.lock().expect("no panic while locked"), "13");
+        assert!(poll!(pin!(keys.press_next())).is_pending());
     }
 }

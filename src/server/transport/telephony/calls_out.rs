@@ -20,7 +20,8 @@ use std::sync::Arc;
 pub(in crate::server::transport) async fn dial(
     dialer: Option<&Arc<Dialer>>,
     transport: &Arc<TransportParts>,
-    caller: (Client, Caller),
+    client: Client,
+    caller: Caller,
     request: DialRequest,
     settings: Option<Arc<SessionUpdate>>,
 ) -> Result<String, DialError> {
@@ -36,8 +37,8 @@ pub(in crate::server::transport) async fn dial(
     };
     if !is_by_account {
         let dialer = dialer.ok_or(DialError::Off)?;
-        return sip::dial(dialer, transport, caller, request, settings).await;
+        return sip::dial(dialer, transport, client, caller, request, settings).await;
     }
     let none = || DialError::Wrong("account", "There is no account in telephony.accounts.".into());
-    accounts::dial(accounts.ok_or_else(none)?, transport, caller, request, settings).await
+    accounts::dial(accounts.ok_or_else(none)?, transport, client, caller, request, settings).await
 }

@@ -13,6 +13,7 @@ use super::link::{Incoming, PeerGone, Sink, Source};
 use super::paced::PacedAudio;
 use super::playout::{HeardPosition, Playout};
 use super::reply_progress::{ReplySound, ReplyTracker, reply_progress};
+use crate::config::OnVoicemail;
 use crate::server::sessions::heartbeat::{Beat, Heartbeat, HeartbeatReset};
 use crate::server::transport::call::{Call, CallOutput, alive};
 use crate::server::transport::calls::CallEntry;
@@ -30,6 +31,7 @@ use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep_until};
+use tokio_util::sync::CancellationToken;
 
 /// A frame of a peer without marks.
 const FRAME: Duration = Duration::from_millis(20);
@@ -106,6 +108,8 @@ pub(super) struct Beginning {
     pub(super) answer: Option<AnswerPlan>,
     /// Whether the caller waits.
     pub(super) line: HeldLine,
+    /// Cancelled once the hub no longer does anything about who answers.
+    pub(super) plan_done: CancellationToken,
 }
 
 /// Whether a caller waits: what it says and presses does not reach the session, which says nothing by itself. Cheap to
@@ -195,7 +199,10 @@ impl<'a> Conversation<'a> {
         beginning: Beginning,
         (source, sink): (&mut Source, &mut Sink),
     ) -> Over {
-        let Beginning { mut greeting, mut tracker, answer, line } = beginning;
+        let Beginning { mut greeting, mut tracker, answer, line, plan_done } = beginning;
+        if answer.as_ref().is_none_or(|plan| plan.on_voicemail == OnVoicemail::GoOn) {
+            plan_done.cancel();
+        }
         let mut answering = None;
         let mut held_since = None;
         if let Some(plan) = answer {
@@ -229,6 +236,7 @@ impl<'a> Conversation<'a> {
             // The hub does not call fax machines: those that it reaches answer.
             fax: answering.is_none().then(|| FaxDetector::new(start.input.rate)),
             answering,
+            plan_done,
             line,
             waits: false,
             peer_holds: false,
@@ -286,6 +294,8 @@ struct Reader<'r, 'a> {
     fax: Option<FaxDetector>,
     /// Finds out who answers; `None`: it is known, or does not matter.
     answering: Option<Answering>,
+    /// See [`Beginning::plan_done`].
+    plan_done: CancellationToken,
     line: HeldLine,
     /// Whether the session gets silence because the hub has the caller wait.
     waits: bool,
@@ -444,6 +454,7 @@ impl Reader<'_, '_> {
         let is_muted = answerer.mutes_line();
         if answerer.is_done() {
             self.answering = None;
+            self.plan_done.cancel();
             self.conversation.shared().words = None;
         }
         for step in steps {

@@ -1,6 +1,7 @@
 //! A model that says one text, whatever it is asked: what the hub itself says in a call.
 //!
-//! [`super::sip`] and [`super::accounts`] open sessions with it, so that the text takes the way of a reply: its voice, its pace, its playback.
+//! [`super::sip`] and [`super::accounts`] open sessions with it, so that the text takes the way of a reply: its voice,
+//! its pace, its playback.
 
 use antiphon_engine_api::llm::{Llm, LlmDelta, LlmError};
 use antiphon_types::chat::{ChatRequest, Finish};

@@ -196,7 +196,7 @@ fn why_not(error: TransferError) -> String {
         TransferError::Refused(status) => format!("the other side refused the transfer (status {status} of SIP)"),
         TransferError::Provider(_) | TransferError::NotBlind => "this call cannot be transferred".into(),
         TransferError::Ended => "the call has ended".into(),
-        TransferError::Underway => "the call is being transferred already".into(),
+        TransferError::Underway => "the call is not answered yet, or is being transferred already".into(),
         TransferError::ToCaller => "the target is the caller".into(),
         TransferError::Summary => format!("'summary' is a text of 1 to {MAX_SUMMARY_BYTES} bytes"),
         TransferError::NotConnected(why) => format!("{}; the caller is back with you", why.words()),

@@ -1,8 +1,9 @@
 //! Requests to transfer one call: blind, by its peer or its provider, or, warm, by the hub itself.
 //!
 //! A call by SIP or of an account makes one [`CallTransfers`] and gives what it makes to the tools of the model and to
-//! the list of calls. [`super::warm_transfer`] takes the warm ones from [`TransferRequests`]. One transfer of a call is
-//! under way at a time. Nothing is transferred here.
+//! the list of calls. [`super::warm_transfer`] takes the warm ones from [`TransferRequests`], from the answer on. One
+//! transfer of a call is under way at a time, also where the client that asked for it is gone. Nothing is transferred
+//! here.
 
 use crate::config::{TransferKind, TransferTargets};
 use crate::server::transport::transfers::{MAX_SUMMARY_BYTES, Transfer, TransferError};
@@ -10,7 +11,9 @@ use antiphon_sip::is_transfer_target;
 use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, ready};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
+use tokio_util::task::TaskTracker;
 
 /// Has the peer or the provider of one call call a target in the hub's place.
 pub(super) trait BlindTransfer: Send + Sync {
@@ -32,12 +35,20 @@ pub(super) struct WarmRequest {
 }
 
 /// The requests for warm transfers of one call.
-pub(super) struct TransferRequests(mpsc::Receiver<WarmRequest>);
+pub(super) struct TransferRequests {
+    requests: mpsc::Receiver<WarmRequest>,
+    is_answered: Arc<AtomicBool>,
+}
 
 impl TransferRequests {
+    /// The call is answered: there may be requests from now on. Before, they are refused.
+    pub(super) fn begin(&self) {
+        self.is_answered.store(true, Ordering::Relaxed);
+    }
+
     /// The next one; `None`: there are none any more. Cancel safe.
     pub(super) async fn next(&mut self) -> Option<WarmRequest> {
-        self.0.recv().await
+        self.requests.recv().await
     }
 }
 
@@ -48,9 +59,12 @@ struct TransferAccess {
     /// `None`: it is transferred warm only.
     blind: Option<Arc<dyn BlindTransfer>>,
     requests: mpsc::Sender<WarmRequest>,
+    /// Whether warm transfers may be asked for.
+    is_answered: Arc<AtomicBool>,
     underway: Arc<Semaphore>,
     /// The number or the name of the peer.
     peer: Option<String>,
+    tasks: TaskTracker,
 }
 
 /// Transfers a call to the targets that the settings allow.
@@ -61,13 +75,18 @@ struct AllowedTransfer {
 
 impl CallTransfers {
     /// `blind`: `None`: the call is transferred warm only. `peer`: its number, name or URI, to which its own call is not
-    /// transferred.
-    pub(super) fn new(blind: Option<Arc<dyn BlindTransfer>>, peer: Option<String>) -> (Self, TransferRequests) {
+    /// transferred. `tasks`: those of the server.
+    pub(super) fn new(
+        blind: Option<Arc<dyn BlindTransfer>>,
+        peer: Option<String>,
+        tasks: TaskTracker,
+    ) -> (Self, TransferRequests) {
         // One at a time is under way.
         let (requests, receiver) = mpsc::channel(1);
         let underway = Arc::new(Semaphore::new(1));
-        let access = TransferAccess { blind, requests, underway, peer };
-        (Self(Arc::new(access)), TransferRequests(receiver))
+        let is_answered = Arc::new(AtomicBool::new(false));
+        let access = TransferAccess { blind, requests, is_answered: is_answered.clone(), underway, peer, tasks };
+        (Self(Arc::new(access)), TransferRequests { requests: receiver, is_answered })
     }
 
     /// What transfers the call to these targets.
@@ -108,6 +127,9 @@ impl AllowedTransfer {
         if self.access.peer.as_ref().is_some_and(|peer| is_same(peer, &target)) {
             return Err(TransferError::ToCaller);
         }
+        if !self.access.is_answered.load(Ordering::Relaxed) {
+            return Err(TransferError::Underway);
+        }
         let (answer, answered) = oneshot::channel();
         let request = WarmRequest { target, summary, answer, underway };
         self.access.requests.try_send(request).map_err(|_| TransferError::Ended)?;
@@ -123,14 +145,19 @@ impl Transfer for AllowedTransfer {
             Err(error) => return ready(Err(error)).boxed(),
         };
         let transferred = blind.transfer(target);
-        async move {
-            transferred.await?;
-            if blind.is_final() {
+        let (answer, answered) = oneshot::channel();
+        // Another transfer waits for it even where its client does not.
+        self.access.tasks.spawn(async move {
+            let outcome = transferred.await;
+            if outcome.is_ok() && blind.is_final() {
                 underway.forget();
+            } else {
+                drop(underway);
             }
-            Ok(())
-        }
-        .boxed()
+            // Who asked for it may be gone.
+            let _ = answer.send(outcome);
+        });
+        async move { answered.await.unwrap_or(Err(TransferError::Ended)) }.boxed()
     }
 
     fn transfer_warm(&self, target: String, summary: String) -> BoxFuture<'static, Result<(), TransferError>> {
@@ -162,6 +189,57 @@ fn is_same(one: &str, other: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::sync::Mutex;
+
+    const TARGET: &str = "tel:+15550123";
+
+    /// Waits until the test lets it end.
+    struct SlowTransfer(Mutex<Option<oneshot::Receiver<()>>>);
+
+    impl BlindTransfer for SlowTransfer {
+        fn transfer(&self, _: String) -> BoxFuture<'static, Result<(), TransferError>> {
+            let end = self.0.lock().expect("no panic while locked").take();
+            async move {
+                if let Some(end) = end {
+                    let _ = end.await;
+                }
+                Ok(())
+            }
+            .boxed()
+        }
+
+        fn is_final(&self) -> bool {
+            false
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_transfer_whose_client_is_gone_is_still_under_way() {
+        let (end, ended) = oneshot::channel();
+        let blind = Arc::new(SlowTransfer(Mutex::new(Some(ended))));
+        let tasks = TaskTracker::new();
+        let (transfers, _requests) = CallTransfers::new(Some(blind), None, tasks.clone());
+        let transfer = transfers.to(TransferTargets::exactly([&TARGET.to_owned()]));
+        drop(transfer.transfer(TARGET.into()));
+        assert!(matches!(transfer.transfer(TARGET.into()).await, Err(TransferError::Underway)));
+        end.send(()).expect("the provider is asked");
+        tasks.close();
+        tasks.wait().await;
+        assert!(transfer.transfer(TARGET.into()).await.is_ok());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_call_is_transferred_warm_from_its_answer_on() {
+        let (transfers, mut requests) = CallTransfers::new(None, None, TaskTracker::new());
+        let transfer = transfers.to(TransferTargets::exactly([&TARGET.to_owned()]));
+        let refused = transfer.transfer_warm(TARGET.into(), "Ann calls.".into()).await;
+        assert!(matches!(refused, Err(TransferError::Underway)));
+        requests.begin();
+        let asked = transfer.transfer_warm(TARGET.into(), "Ann calls.".into());
+        let request = requests.next().await.expect("a request");
+        request.answer.send(Ok(())).expect("it is waited for");
+        assert!(asked.await.is_ok());
+    }
 
     #[test]
     fn a_party_is_the_same_by_its_number_whatever_the_uri_is() {

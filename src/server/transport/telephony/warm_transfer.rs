@@ -37,6 +37,8 @@ pub(super) struct WarmTransfers<'a, D> {
     pub(super) dialer: &'a D,
     /// The caller's side of the conversation.
     pub(super) line: HeldLine,
+    /// See [`Beginning::plan_done`].
+    pub(super) plan_done: CancellationToken,
     pub(super) reply: ReplySound,
 }
 
@@ -89,12 +91,14 @@ pub(super) struct ConnectedTarget<H> {
 }
 
 impl<D: TargetDialer> WarmTransfers<'_, D> {
-    /// Serves requests until a target is ready. After a failed one the caller is heard again. Never returns where no
-    /// request comes.
+    /// Serves requests until a target is ready, once it is settled what the call does about who answered it. After a
+    /// failed one the caller is heard again. Never returns where no request comes.
     pub(super) async fn ready_target(mut self, requests: &mut TransferRequests) -> ReadyTarget<D::Held> {
+        requests.begin();
         loop {
             let Some(request) = requests.next().await else { pending().await };
             let WarmRequest { target, summary, answer, underway } = request;
+            self.plan_done.cancelled().await;
             // What was said before is heard first.
             self.reply.ended().await;
             self.line.hold(true);

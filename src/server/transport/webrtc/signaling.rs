@@ -118,7 +118,7 @@ pub(in crate::server) async fn create(
     let sdp = match offer.call {
         RequestedCall::Client { sdp } => sdp,
         RequestedCall::Phone(request) => {
-            return dial(dialer.as_ref(), &transport, (client, caller), request, settings).await;
+            return dial(dialer.as_ref(), &transport, client, caller, request, settings).await;
         }
     };
     let Some(webrtc) = transport.webrtc.clone() else { return off() };
@@ -136,11 +136,12 @@ pub(in crate::server) async fn create(
 async fn dial(
     dialer: Option<&Arc<Dialer>>,
     transport: &Arc<TransportParts>,
-    caller: (Client, Caller),
+    client: Client,
+    caller: Caller,
     request: DialRequest,
     settings: Option<Arc<SessionUpdate>>,
 ) -> Response {
-    match calls_out::dial(dialer, transport, caller, request, settings).await {
+    match calls_out::dial(dialer, transport, client, caller, request, settings).await {
         Ok(id) => {
             let location = HeaderValue::try_from(format!("{ROUTE}/{id}")).expect("letters and digits");
             let body = axum::Json(serde_json::json!({"id": id, "object": "realtime.call", "state": "calling"}));

@@ -8,7 +8,7 @@ use super::dial::ended;
 use super::provider::EndCause;
 use super::warm_transfer::{AccountTarget, AccountTargets};
 use super::{Accounts, CallOrigin};
-use crate::server::transport::calls::CallEntry;
+use crate::server::transport::calls::{CallEntry, CallState};
 use crate::server::transport::parts::TransportParts;
 use crate::server::transport::telephony::answerer::AnswerPlan;
 use crate::server::transport::telephony::bridge::{self, BridgeEnd, BridgeSide};
@@ -17,10 +17,12 @@ use crate::server::transport::telephony::link;
 use crate::server::transport::telephony::reply_progress::{ReplyTracker, reply_progress};
 use crate::server::transport::telephony::transfer_requests::TransferRequests;
 use crate::server::transport::telephony::warm_transfer::{ConnectedTarget, WarmTransfers};
+use antiphon_session::Close;
 use std::future::pending;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
+use tokio_util::sync::CancellationToken;
 
 /// A call that has its stream and its session.
 pub(in crate::server::transport::telephony) struct AnsweredCall {
@@ -51,13 +53,18 @@ impl CallEnd {
         Self { over, cause }
     }
 
-    /// The hub ends it.
+    /// The hub ends it because the other call has ended, or a client wants it.
     fn by_hub(reason: &'static str) -> Self {
-        Self { over: Over::Close(1000, reason.into()), cause: EndCause::Hub }
+        Self::closed(Close { code: 1000, reason })
+    }
+
+    /// The hub ends it, with this close of its stream.
+    fn closed(close: Close) -> Self {
+        Self { over: Over::Close(close.code, close.reason.into()), cause: EndCause::Hub }
     }
 }
 
-/// Serves a call that has come in until it ends, and gives how.
+/// Serves a call that has come in until it ends, reports that, and gives how.
 pub(in crate::server::transport::telephony) async fn serve_call_in(
     transport: &Arc<TransportParts>,
     accounts: &Accounts,
@@ -65,7 +72,10 @@ pub(in crate::server::transport::telephony) async fn serve_call_in(
     call: AnsweredCall,
     side: &mut BridgeSide,
 ) -> Over {
-    serve_answered(transport, accounts, entry, call, side, pending()).await.over
+    accounts.reports.report(entry.id(), "in", CallState::InProgress);
+    let end = serve_answered(transport, accounts, entry, call, side, pending()).await;
+    accounts.reports.report(entry.id(), "in", CallState::Ended);
+    end.over
 }
 
 /// Serves a listed call until it ends. `reported`: resolves when its provider reports that it is over.
@@ -81,8 +91,15 @@ pub(super) async fn serve_answered(
     let tracker = tracker.unwrap_or_else(|| reply_progress("").0);
     let line = HeldLine::default();
     let targets = AccountTargets { transport, accounts, origin: &origin };
-    let transfers = WarmTransfers { transport, dialer: &targets, line: line.clone(), reply: tracker.sound() };
-    let beginning = Beginning { greeting, tracker: Some(tracker), answer, line };
+    let plan_done = CancellationToken::new();
+    let transfers = WarmTransfers {
+        transport,
+        dialer: &targets,
+        line: line.clone(),
+        plan_done: plan_done.clone(),
+        reply: tracker.sound(),
+    };
+    let beginning = Beginning { greeting, tracker: Some(tracker), answer, line, plan_done };
     let mut reported = pin!(reported);
     let BridgeSide { link, leg, start, .. } = &mut *side;
     let target = tokio::select! {
@@ -97,6 +114,9 @@ pub(super) async fn serve_answered(
     let target = target.connect(entry, direction, &accounts.reports);
     let ConnectedTarget { entry: target_entry, side: mut target_side, held, underway: _underway } = target;
     let AccountTarget { mut at_provider, mut expected, place: _place, connection } = held;
+    let target_call = at_provider.call().clone();
+    // Of the target's stream.
+    let mut target_close = Close { code: 1000, reason: "the call has ended" };
     let ping_every = Duration::from_secs(u64::from(transport.sessions.edge.config.ping_seconds));
     let end = tokio::select! {
         biased;
@@ -108,20 +128,23 @@ pub(super) async fn serve_answered(
             }
         },
         cause = &mut reported => CallEnd { over: Over::Gone, cause },
-        cause = ended(&mut expected.statuses) => {
+        cause = ended(&mut expected.statuses, &*target_call) => {
             at_provider.is_over(cause);
             CallEnd::by_hub("the other side has hung up")
         }
         () = entry.hung_up().cancelled() => CallEnd::by_hub("hung up"),
         () = target_entry.hung_up().cancelled() => CallEnd::by_hub("hung up"),
-        () = entry.call().revoked_or_stopped() => CallEnd::by_hub("its key is revoked, or the hub stops"),
+        close = entry.call().revoked_or_stopped() => {
+            target_close = close.clone();
+            CallEnd::closed(close)
+        }
     };
     drop(target_entry);
     // The target's call ends at once, not when its stream has.
     drop(at_provider);
     transport.sessions.setup.tasks.spawn(async move {
         let (mut source, mut sink) = target_side.link;
-        link::end(&mut source, &mut sink, 1000, "the call has ended").await;
+        link::end(&mut source, &mut sink, target_close.code, target_close.reason).await;
         drop(connection);
     });
     end

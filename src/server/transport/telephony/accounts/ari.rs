@@ -5,6 +5,7 @@
 //! error, log or `Debug` output.
 
 use super::expected::SECRET_PARAMETER;
+use super::provider::EndError;
 use super::rest::{RestClient, words_of};
 use crate::config::{NUMBER_PLACEHOLDER, TelephonyAccount};
 use crate::server::transport::transfers::ProviderError;
@@ -228,18 +229,18 @@ impl Ari {
     /// Ends a call, or gives it up while it rings.
     ///
     /// # Errors
-    /// [`ProviderError`]: it may have ended before. So for the other two.
-    pub(super) async fn end(&self, id: &str) -> Result<(), ProviderError> {
+    /// [`EndError`]. So for the other two.
+    pub(super) async fn end(&self, id: &str) -> Result<(), EndError> {
         self.delete(&format!("channels/{id}")).await
     }
 
     /// Ends the channel of a call's stream.
-    pub(super) async fn end_stream(&self, id: &str) -> Result<(), ProviderError> {
+    pub(super) async fn end_stream(&self, id: &str) -> Result<(), EndError> {
         self.delete(&format!("channels/{}", stream_of(id))).await
     }
 
     /// Removes the bridge of a call.
-    pub(super) async fn end_bridge(&self, id: &str) -> Result<(), ProviderError> {
+    pub(super) async fn end_bridge(&self, id: &str) -> Result<(), EndError> {
         self.delete(&format!("bridges/{}", bridge_of(id))).await
     }
 
@@ -247,8 +248,14 @@ impl Ari {
         self.request(Method::POST, path, Some(body)).await?.accepted()
     }
 
-    async fn delete(&self, path: &str) -> Result<(), ProviderError> {
-        self.request(Method::DELETE, path, None).await?.accepted()
+    async fn delete(&self, path: &str) -> Result<(), EndError> {
+        let answer = self.request(Method::DELETE, path, None).await?;
+        if answer.status.is_success() {
+            return Ok(());
+        }
+        // Without ARI's words it is the answer of another server at this address.
+        let is_over = answer.error().message.is_some() && matches!(answer.status.as_u16(), 404 | 409 | 410);
+        Err(EndError::of(answer.status, is_over, answer.words()))
     }
 
     async fn request(&self, method: Method, path: &str, body: Option<&Value>) -> Result<AriAnswer, ProviderError> {
@@ -280,8 +287,12 @@ impl AriAnswer {
         if self.status.is_success() {
             return Ok(());
         }
-        let message = self.error().message;
-        Err(ProviderError::Refused(words_of(message.as_deref(), self.status, &self.credentials.password)))
+        Err(ProviderError::Refused(self.words()))
+    }
+
+    /// What it says, for clients and the log.
+    fn words(&self) -> String {
+        words_of(self.error().message.as_deref(), self.status, &self.credentials.password)
     }
 
     /// What it says where Asterisk refuses; empty: it is no answer of ARI.

@@ -14,7 +14,7 @@ use crate::server::transport::calls::CallState;
 use crate::server::transport::transfers::ProviderError;
 use antiphon_types::RetryPolicy;
 use axum::http::header::AUTHORIZATION;
-use futures_util::{SinkExt, StreamExt};
+use futures_util::{SinkExt, StreamExt, stream};
 use serde::Deserialize;
 use std::pin::pin;
 use std::time::Duration;
@@ -38,6 +38,8 @@ const FIRST_PAUSE: Duration = Duration::from_millis(500);
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 /// The pause after another program has taken the application.
 const TAKEN_PAUSE: Duration = Duration::from_secs(60);
+/// Requests for the ends of calls at a time: one that is not answered delays no other.
+const MAX_ASKED: usize = 8;
 /// What the operator does then.
 const TAKEN: &str = "another program has taken the Stasis application, and no call is made: give each hub an 'app' and \
                      a 'connection' of its own in telephony.accounts";
@@ -184,8 +186,14 @@ async fn ask(ari: &Ari, account: &str, expected: &ExpectedCalls, calls: Vec<Stri
 /// Asks which calls are over, while no event says it. That a call is answered is not reported: its stream cannot be
 /// connected without events. Gives up where Asterisk is not reached.
 async fn ask_for_ends(ari: &Ari, account: &str, expected: &ExpectedCalls) {
-    for call in expected.of_account(account) {
-        match ari.state(&call).await {
+    let calls = stream::iter(expected.of_account(account));
+    let states = calls.map(|call| async move {
+        let state = ari.state(&call).await;
+        (call, state)
+    });
+    let mut states = states.buffer_unordered(MAX_ASKED);
+    while let Some((call, state)) = states.next().await {
+        match state {
             Ok(None) => expected.report(account, &call, CallStatus::Unknown),
             Ok(Some(_)) => {}
             Err(ProviderError::Unreachable(why)) => {

@@ -7,7 +7,6 @@ use super::Accounts;
 use super::answered::{AnsweredCall, CallEnd, serve_answered};
 use super::dial::{AnsweredDial, NewDial, RingingCall, begin, ended};
 use super::expected::ArrivedStream;
-use super::provider::EndCause;
 use crate::server::access::caller::Caller;
 use crate::server::edge::client::Client;
 use crate::server::transport::calls::CallState;
@@ -28,7 +27,8 @@ use std::sync::Arc;
 pub(in crate::server::transport::telephony) async fn dial(
     accounts: &Accounts,
     transport: &Arc<TransportParts>,
-    (client, caller): (Client, Caller),
+    client: Client,
+    caller: Caller,
     request: DialRequest,
     settings: Option<Arc<SessionUpdate>>,
 ) -> Result<String, DialError> {
@@ -37,7 +37,7 @@ pub(in crate::server::transport::telephony) async fn dial(
     accounts.rights.allow(&to)?;
     check_key(&transport.sessions.access, &caller, &accounts.account(account.as_deref())?.key)?;
     let new = NewDial { to, from, account, settings, recital: None };
-    let mut ringing = begin(accounts, transport, (client, caller), new).await?;
+    let mut ringing = begin(accounts, transport, client, caller, new).await?;
     ringing.greeting = greeting;
     if let Some(on_voicemail) = on_voicemail {
         ringing.on_voicemail = on_voicemail;
@@ -70,13 +70,7 @@ async fn serve(transport: Arc<TransportParts>, ringing: RingingCall) {
     let provider = at_provider.call().clone();
     let mut side = BridgeSide { link, leg, start, keys: provider.keys() };
     let call = AnsweredCall { tracker, requests, greeting, answer: Some(plan), origin, direction: "out" };
-    let reported = async {
-        tokio::select! {
-            biased;
-            cause = ended(&mut expected.statuses) => cause,
-            () = provider.left() => EndCause::Reported,
-        }
-    };
+    let reported = ended(&mut expected.statuses, &*provider);
     let end = serve_answered(&transport, accounts, &entry, call, &mut side, reported).await;
     let CallEnd { over, cause } = end;
     let session = entry.call().session().clone();

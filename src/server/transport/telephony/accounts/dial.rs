@@ -118,7 +118,8 @@ struct Unanswered {
 pub(super) async fn begin(
     accounts: &Accounts,
     transport: &Arc<TransportParts>,
-    (client, caller): (Client, Caller),
+    client: Client,
+    caller: Caller,
     new: NewDial,
 ) -> Result<RingingCall, DialError> {
     let NewDial { to, from, account, settings, recital } = new;
@@ -179,7 +180,8 @@ impl PlannedCall {
     /// Opens the session and lists the call.
     async fn begin(self, peer_id: String, at_provider: CallAtProvider) -> RingingCall {
         let Self { transport, provider, caller, to, recital, origin, admitted, expected, place, .. } = self;
-        let (transfers, requests) = CallTransfers::new(provider.redirect(), Some(to));
+        let tasks = transport.sessions.setup.tasks.clone();
+        let (transfers, requests) = CallTransfers::new(provider.redirect(), Some(to), tasks);
         let tools = match recital {
             Some(_) => None,
             None => self.tools.open(&transfers, provider.keys()),
@@ -325,8 +327,17 @@ impl RingingCall {
     }
 }
 
+/// Resolves when the provider says that the call is over, or when it has left the hub by a transfer. Cancel safe.
+pub(super) async fn ended(statuses: &mut mpsc::Receiver<CallStatus>, call: &dyn ProviderCall) -> EndCause {
+    tokio::select! {
+        biased;
+        cause = reported_end(statuses) => cause,
+        () = call.left() => EndCause::Reported,
+    }
+}
+
 /// Resolves when the provider says that the call is over. Cancel safe.
-pub(super) async fn ended(statuses: &mut mpsc::Receiver<CallStatus>) -> EndCause {
+async fn reported_end(statuses: &mut mpsc::Receiver<CallStatus>) -> EndCause {
     loop {
         match statuses.recv().await {
             Some(CallStatus::Over(_)) => return EndCause::Reported,

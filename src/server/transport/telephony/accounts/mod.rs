@@ -48,6 +48,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::sync::Arc;
 use tokio::sync::oneshot;
+use tokio_util::task::TaskTracker;
 pub(super) use twilio_call::STATUS_ROUTE;
 use twilio_call::{TwilioCall, TwilioRedirect, twilio_target};
 use twilio_rest::{TwilioRest, is_sid};
@@ -207,13 +208,15 @@ impl Accounts {
         true
     }
 
-    /// What the call of a stream that Twilio has signed has; `None`: its account is not known here.
-    pub(super) fn call_in(&self, stream: &Parameters) -> Option<AccountCall> {
+    /// What the call of a stream that Twilio has signed has; `None`: its account is not known here. `tasks`: those of
+    /// the server.
+    pub(super) fn call_in(&self, stream: &Parameters, tasks: &TaskTracker) -> Option<AccountCall> {
         let account_sid = stream.get(super::twilio::ACCOUNT_PARAMETER)?;
         let call_sid = stream.get(super::twilio::CALL_PARAMETER).filter(|sid| is_sid(sid))?.to_owned();
         let (account, rest) = self.at_twilio().find(|(_, rest)| rest.account_sid() == account_sid)?;
         let redirect = Arc::new(TwilioRedirect::new(rest.clone(), call_sid, None));
-        let (transfers, requests) = CallTransfers::new(Some(redirect), stream.get("from").map(str::to_owned));
+        let caller = stream.get("from").map(str::to_owned);
+        let (transfers, requests) = CallTransfers::new(Some(redirect), caller, tasks.clone());
         let tools = self.tools.open(&transfers, None);
         let transfer = transfers.to(self.transfer_to.clone());
         Some(AccountCall { transfer, requests, tools, account: account.name.clone() })

@@ -9,6 +9,7 @@ use crate::server::transport::telephony::transfer_requests::BlindTransfer;
 use crate::server::transport::transfers::ProviderError;
 use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, pending, ready};
+use reqwest::StatusCode;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::sleep;
@@ -63,6 +64,38 @@ pub(super) enum EndCause {
     Hub,
 }
 
+/// Why a request that ends something has not ended it.
+#[derive(Debug)]
+pub(super) enum EndError {
+    /// It has ended before, as the provider says in its words.
+    Before(String),
+    /// The provider does not accept the credentials. Others may be in force at the next attempt.
+    Credentials(String),
+    /// The provider may do it later: the end of a sentence.
+    Later(String),
+}
+
+impl EndError {
+    /// What an error with this status says, in these words. `is_over`: whether the provider itself says that there is
+    /// nothing to be ended.
+    pub(super) fn of(status: StatusCode, is_over: bool, words: String) -> Self {
+        match status {
+            StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => Self::Credentials(words),
+            _ if is_over => Self::Before(words),
+            _ => Self::Later(words),
+        }
+    }
+}
+
+impl From<ProviderError> for EndError {
+    fn from(error: ProviderError) -> Self {
+        match error {
+            ProviderError::Refused(why) => Self::Later(why),
+            ProviderError::Unreachable(why) => Self::Later(why.to_owned()),
+        }
+    }
+}
+
 /// A call that its provider has, or may have. Dropping it ends what the provider still has of it, by a task of the
 /// server's.
 pub(super) struct CallAtProvider {
@@ -103,23 +136,53 @@ impl Drop for CallAtProvider {
     }
 }
 
-/// Repeats a request that ends something until the provider has answered.
+/// Repeats a request that ends something until the provider has ended it, or says that there is nothing to be ended.
 pub(super) async fn insist<F>(provider: &'static str, request: impl Fn() -> F)
 where
-    F: Future<Output = Result<(), ProviderError>>,
+    F: Future<Output = Result<(), EndError>>,
 {
     for attempt in 1..=ENDING_ATTEMPTS {
         match request().await {
             Ok(()) => return,
-            Err(ProviderError::Refused(why)) => {
-                // It has ended before.
-                tracing::debug!(provider, why, "a provider does not end a call");
+            Err(EndError::Before(why)) => {
+                tracing::debug!(provider, why, "a call has ended before");
                 return;
             }
-            Err(ProviderError::Unreachable(why)) => {
-                tracing::warn!(provider, attempt, why, "a provider did not end a call");
-                sleep(ENDING_PAUSE).await;
+            Err(EndError::Credentials(why)) => {
+                tracing::warn!(provider, attempt, why, "a provider did not end a call: it refuses the credentials");
             }
+            Err(EndError::Later(why)) => tracing::warn!(provider, attempt, why, "a provider did not end a call"),
+        }
+        sleep(ENDING_PAUSE).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Mutex;
+
+    #[tokio::test(start_paused = true)]
+    async fn only_what_has_ended_before_is_not_ended_again() {
+        let n_attempts = async |answers: Vec<Result<(), EndError>>| {
+            let answers = Mutex::new(answers.into_iter());
+            let n = Mutex::new(0);
+            insist("asterisk", || {
+                *n.lock().expect("no panic while locked") += 1;
+                ready(answers.lock().expect("no panic while locked").next().unwrap_or(Ok(())))
+            })
+            .await;
+            n.into_inner().expect("no panic while locked")
+        };
+        let answer = |status: u16, is_over: bool| {
+            Err(EndError::of(StatusCode::from_u16(status).expect("a status"), is_over, String::new()))
+        };
+        assert_eq!(n_attempts(vec![answer(404, true)]).await, 1);
+        assert_eq!(n_attempts(vec![Err(ProviderError::Unreachable("no connection").into())]).await, 2);
+        for (status, is_over) in [(404, false), (429, false), (500, false), (401, true), (403, true)] {
+            assert_eq!(n_attempts(vec![answer(status, is_over)]).await, 2, "{status}");
+            let all = (0..5).map(|_| answer(status, is_over)).collect();
+            assert_eq!(n_attempts(all).await, ENDING_ATTEMPTS, "{status}");
         }
     }
 }

@@ -2,11 +2,12 @@
 //!
 //! [`super::twilio_call`] calls it. The auth token is in no error, log or `Debug` output.
 
+use super::provider::EndError;
 use super::rest::{RestClient, words_of};
 use crate::server::transport::telephony::signature::AuthToken;
 use crate::server::transport::transfers::ProviderError;
 use arc_swap::ArcSwap;
-use reqwest::Method;
+use reqwest::{Method, StatusCode};
 use serde::Deserialize;
 use std::io;
 use std::sync::Arc;
@@ -50,6 +51,14 @@ struct TwilioAnswer {
     sid: Option<String>,
     code: Option<u64>,
     message: Option<String>,
+}
+
+/// A response of Twilio's.
+struct TwilioResponse {
+    status: StatusCode,
+    body: Vec<u8>,
+    /// That of the request.
+    token: Arc<Token>,
 }
 
 impl TwilioRest {
@@ -98,9 +107,15 @@ impl TwilioRest {
     /// Ends a call, or gives it up.
     ///
     /// # Errors
-    /// [`ProviderError`]: it may have ended before.
-    pub(super) async fn end(&self, call_sid: &str) -> Result<(), ProviderError> {
-        self.update(call_sid, ("Status", "completed")).await
+    /// [`EndError`].
+    pub(super) async fn end(&self, call_sid: &str) -> Result<(), EndError> {
+        let answer = self.send(self.call_url(call_sid), &[("Status", "completed")]).await?;
+        if answer.status.is_success() {
+            return Ok(());
+        }
+        // Without a code it is the answer of another server at this address. An ended call gets 400.
+        let is_over = answer.error().code.is_some() && matches!(answer.status.as_u16(), 400 | 404 | 409 | 410);
+        Err(EndError::of(answer.status, is_over, answer.words()))
     }
 
     /// Has a call go on with other TwiML: its stream ends.
@@ -108,14 +123,23 @@ impl TwilioRest {
     /// # Errors
     /// [`ProviderError`].
     pub(super) async fn go_on(&self, call_sid: &str, twiml: &str) -> Result<(), ProviderError> {
-        self.update(call_sid, ("Twiml", twiml)).await
+        self.post(self.call_url(call_sid), &[("Twiml", twiml)]).await.map(drop)
     }
 
-    async fn update(&self, call_sid: &str, field: (&str, &str)) -> Result<(), ProviderError> {
-        self.post(format!("{}/{call_sid}.json", self.calls), &[field]).await.map(drop)
+    fn call_url(&self, call_sid: &str) -> String {
+        format!("{}/{call_sid}.json", self.calls)
     }
 
     async fn post(&self, url: String, form: &[(&str, &str)]) -> Result<TwilioAnswer, ProviderError> {
+        let response = self.send(url, form).await?;
+        if response.status.is_success() {
+            return serde_json::from_slice(&response.body)
+                .map_err(|_| ProviderError::Unreachable("its answer is no JSON"));
+        }
+        Err(ProviderError::Refused(response.words()))
+    }
+
+    async fn send(&self, url: String, form: &[(&str, &str)]) -> Result<TwilioResponse, ProviderError> {
         let token = self.token.load_full();
         let body = form_urlencoded::Serializer::new(String::new()).extend_pairs(form).finish();
         let request = self
@@ -125,16 +149,24 @@ impl TwilioRest {
             .header("content-type", "application/x-www-form-urlencoded")
             .body(body);
         let (status, body) = self.rest.send(request).await?;
-        let answer = serde_json::from_slice::<TwilioAnswer>(&body);
-        if status.is_success() {
-            return answer.map_err(|_| ProviderError::Unreachable("its answer is no JSON"));
-        }
-        let answer = answer.unwrap_or_default();
-        let words = words_of(answer.message.as_deref(), status, &token.text);
-        Err(ProviderError::Refused(match answer.code {
+        Ok(TwilioResponse { status, body, token })
+    }
+}
+
+impl TwilioResponse {
+    /// What it says where Twilio refuses; empty: it is no answer of Twilio's.
+    fn error(&self) -> TwilioAnswer {
+        serde_json::from_slice(&self.body).unwrap_or_default()
+    }
+
+    /// The same in words, for clients and the log.
+    fn words(&self) -> String {
+        let TwilioAnswer { code, message, .. } = self.error();
+        let words = words_of(message.as_deref(), self.status, &self.token.text);
+        match code {
             Some(code) => format!("{words} (Twilio's error {code})"),
             None => words,
-        }))
+        }
     }
 }
 

@@ -52,7 +52,7 @@ impl TargetDialer for AccountTargets<'_> {
                 settings: Some(settings_of_target(settings.as_deref())),
                 recital: Some(summary),
             };
-            let begun = begin(self.accounts, self.transport, (*client, caller_of(*owner)), new).await;
+            let begun = begin(self.accounts, self.transport, *client, caller_of(*owner), new).await;
             let ringing = begun.map_err(TransferError::NotDialed)?;
             let answered = ringing.answered().await;
             let answered = answered.map_err(|state| TransferError::NotConnected(not_connected(state)))?;
@@ -69,7 +69,8 @@ impl TargetDialer for AccountTargets<'_> {
 impl TargetHold for AccountTarget {
     fn ended(&mut self) -> BoxFuture<'_, ()> {
         async move {
-            let cause = ended(&mut self.expected.statuses).await;
+            let call = self.at_provider.call().clone();
+            let cause = ended(&mut self.expected.statuses, &*call).await;
             self.at_provider.is_over(cause);
         }
         .boxed()

@@ -27,6 +27,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use tokio::time::timeout;
+use tokio_util::sync::CancellationToken;
 
 /// From the end of the call to a target, which is in another one, to the notice of the caller's side about that.
 const NOTIFIED_WITHIN: Duration = Duration::from_secs(2);
@@ -62,8 +63,15 @@ pub(super) async fn serve_answered(
     let tracker = tracker.unwrap_or_else(|| reply_progress("").0);
     let line = HeldLine::default();
     let targets = SipTargets { transport, dialer, origin: &origin };
-    let transfers = WarmTransfers { transport, dialer: &targets, line: line.clone(), reply: tracker.sound() };
-    let beginning = Beginning { greeting, tracker: Some(tracker), answer, line };
+    let plan_done = CancellationToken::new();
+    let transfers = WarmTransfers {
+        transport,
+        dialer: &targets,
+        line: line.clone(),
+        plan_done: plan_done.clone(),
+        reply: tracker.sound(),
+    };
+    let beginning = Beginning { greeting, tracker: Some(tracker), answer, line, plan_done };
     let keys = Some(Arc::new(key_sender) as Arc<dyn PressKeys>);
     let mut side = BridgeSide { link: link::media(source, sink), leg: Box::new(SipLeg), start, keys };
     let BridgeSide { link, leg, start, .. } = &mut side;
@@ -132,9 +140,7 @@ async fn connect(dialer: &Dialer, caller: CallerLeg<'_>, target: ReadyTarget<Sip
         over = leave_to_trunk(referred, &is_accepted) => over,
         () = entry.hung_up().cancelled() => Over::Close(1000, "hung up".into()),
         () = target_entry.hung_up().cancelled() => Over::Close(1000, "hung up".into()),
-        () = entry.call().revoked_or_stopped() => {
-            Over::Close(1001, "its key is revoked, or the hub stops".into())
-        }
+        close = entry.call().revoked_or_stopped() => Over::Close(close.code, close.reason.into()),
     }
 }
 

@@ -328,7 +328,8 @@ impl PreparedCall {
         let (session_settings, greeting) = route;
         let credential = if owner.is_some() { Credential::Key } else { Credential::Call };
         let caller = Caller { owner, settings: None, credential, language: None };
-        let (transfers, requests) = CallTransfers::new(Some(Arc::new(dialog.referrer())), incoming.from.clone());
+        let tasks = transport.sessions.setup.tasks.clone();
+        let (transfers, requests) = CallTransfers::new(Some(Arc::new(dialog.referrer())), incoming.from.clone(), tasks);
         let (key_sender, keys) = key_events();
         let (tools, tracker) = settings.tools.open(&transfers, Some(Arc::new(key_sender.clone()))).unzip();
         let opening = CallOpening {

@@ -22,11 +22,12 @@ use std::sync::Arc;
 pub(in crate::server::transport::telephony) async fn dial(
     dialer: &Arc<Dialer>,
     transport: &Arc<TransportParts>,
-    caller: (Client, Caller),
+    client: Client,
+    caller: Caller,
     request: DialRequest,
     settings: Option<Arc<SessionUpdate>>,
 ) -> Result<String, DialError> {
-    let dialed = dialer.request(transport, caller, request, settings).await?;
+    let dialed = dialer.request(transport, client, caller, request, settings).await?;
     let id = dialed.entry.id().to_owned();
     transport.sessions.setup.tasks.spawn(serve(transport.clone(), dialer.clone(), dialed));
     Ok(id)

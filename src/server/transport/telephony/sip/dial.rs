@@ -3,7 +3,7 @@
 //! [`super::calls_out`] dials what clients ask for, [`super::warm_transfer`] the targets of transfers. How many at a time is
 //! in `sip.max_calls_out`. The session is opened before anything rings, so that a call that is answered has its place.
 
-use super::dialogs::{CallControl, Dial, DialogHandle};
+use super::dialogs::{CallControl, Dial, DialogHandle, DialogRefused};
 use super::key_events::{KeyEvents, KeySender, key_events};
 use super::media::AnsweredDialog;
 use super::ports::RtpSockets;
@@ -109,7 +109,8 @@ impl Dialer {
     pub(super) async fn request(
         &self,
         transport: &Arc<TransportParts>,
-        caller: (Client, Caller),
+        client: Client,
+        caller: Caller,
         request: DialRequest,
         settings: Option<Arc<SessionUpdate>>,
     ) -> Result<DialedCall, DialError> {
@@ -120,7 +121,8 @@ impl Dialer {
         let DialRequest { to, from, trunk, account: _, greeting, on_voicemail, voicemail_message } = request;
         self.rights.allow(&to)?;
         let trunk = trunk.map_or(TrunkChoice::First, TrunkChoice::Named);
-        let mut dialed = self.begin(transport, caller, NewDial { to, from, trunk, settings, recital: None }).await?;
+        let new = NewDial { to, from, trunk, settings, recital: None };
+        let mut dialed = self.begin(transport, client, caller, new).await?;
         dialed.greeting = greeting;
         dialed.on_voicemail = on_voicemail.unwrap_or(self.settings.on_voicemail);
         if let Some(message) = voicemail_message {
@@ -137,7 +139,8 @@ impl Dialer {
     pub(super) async fn begin(
         &self,
         transport: &Arc<TransportParts>,
-        (client, caller): (Client, Caller),
+        client: Client,
+        caller: Caller,
         new: NewDial,
     ) -> Result<DialedCall, DialError> {
         let NewDial { to, from, trunk, settings, recital } = new;
@@ -176,13 +179,15 @@ impl Dialer {
         let Ok(dialed) = dialed.await else {
             return Err(DialError::Unavailable("the hub stops"));
         };
-        let Some((dialog, control)) = dialed else {
-            return Err(DialError::Wrong(
-                "from",
-                "The caller has letters, figures, \"+\", \"-\", \"_\" and \".\" only.".into(),
-            ));
-        };
-        let (transfers, requests) = CallTransfers::new(Some(Arc::new(dialog.referrer())), Some(to));
+        let (dialog, control) = dialed.map_err(|refused| match refused {
+            DialogRefused::NoRoom => DialError::TooMany,
+            DialogRefused::Caller => {
+                let takes = "The caller has letters, figures, \"+\", \"-\", \"_\" and \".\" only.";
+                DialError::Wrong("from", takes.into())
+            }
+        })?;
+        let tasks = transport.sessions.setup.tasks.clone();
+        let (transfers, requests) = CallTransfers::new(Some(Arc::new(dialog.referrer())), Some(to), tasks);
         let (key_sender, keys) = key_events();
         let tools = match recital {
             Some(_) => None,

@@ -92,8 +92,17 @@ pub(super) struct Dial {
     pub(super) outgoing: OutgoingCall,
     /// The peer's host.
     pub(super) host: String,
-    /// Gets the dialog; `None`: there cannot be one.
-    pub(super) answer: oneshot::Sender<Option<(DialogHandle, mpsc::Receiver<CallControl>)>>,
+    /// Gets the dialog.
+    pub(super) answer: oneshot::Sender<Result<(DialogHandle, mpsc::Receiver<CallControl>), DialogRefused>>,
+}
+
+/// Why there is no dialog for a call to be made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum DialogRefused {
+    /// There are too many calls, or too many commands wait.
+    NoRoom,
+    /// SIP does not take the name of the caller.
+    Caller,
 }
 
 impl DialogHandle {
@@ -297,14 +306,15 @@ impl Dialogs {
     }
 
     fn dial(&mut self, dial: Dial) {
-        let Some(hang_up) = self.hang_up_place() else {
-            tracing::warn!("a call out by SIP is not made: too many commands to dialogs wait");
+        let Some(hang_up) = self.hang_up_place().filter(|_| self.calls.len() < MAX_CALLS) else {
+            tracing::warn!("a call out by SIP is not made: too many commands to dialogs wait, or too many calls");
+            let _ = dial.answer.send(Err(DialogRefused::NoRoom));
             return;
         };
         self.streams.know(dial.outgoing.peer, &dial.host);
         let call = self.endpoint.invite(Instant::now().into_std(), dial.outgoing);
         // Dropping the dialog of a request that is gone ends the call.
-        let _ = dial.answer.send(call.map(|call| self.open(call, hang_up)));
+        let _ = dial.answer.send(call.map(|call| self.open(call, hang_up)).ok_or(DialogRefused::Caller));
     }
 
     /// Gives the endpoint the passwords that were replaced.
@@ -483,7 +493,58 @@ pub(super) mod testing {
 
 #[cfg(test)]
 mod tests {
+    use super::super::passwords::TrunkPasswords;
     use super::*;
+    use crate::config::{LimitsConfig, ServerConfig};
+    use crate::server::access::audit::Audit;
+    use crate::server::access::ephemeral_keys::EphemeralKeys;
+    use crate::server::access::keys::Keys;
+    use crate::server::edge::EdgeParts;
+    use antiphon_protocol::Dialect;
+    use antiphon_sip::Config;
+    use std::net::Ipv4Addr;
+    use tokio::net::TcpListener;
+
+    async fn dialogs() -> Dialogs {
+        let advertised = "192.0.2.1:5060".parse().unwrap();
+        let config = Config { advertised, tls_port: 0, agent: "test".into(), trunks: Vec::new(), secret: [7; 32] };
+        let endpoint = Endpoint::new(config, Instant::now().into_std());
+        let udp = UdpSocket::bind("127.0.0.1:0").await.unwrap();
+        let streams = Streams::new(TcpListener::bind("127.0.0.1:0").await.unwrap(), None);
+        let edge = Arc::new(EdgeParts::new(ServerConfig::default(), None));
+        let ephemeral_keys = EphemeralKeys::new(Dialect::default(), None);
+        let limits = LimitsConfig::default();
+        let access = Arc::new(AccessParts::new(edge, Keys::default(), limits, ephemeral_keys, Audit::default()));
+        let (_, passwords) = TrunkPasswords::new(Vec::new());
+        let trunks = Trunks { names: Vec::new(), passwords };
+        let address = Ipv4Addr::LOCALHOST.into();
+        Dialogs::new(endpoint, udp, streams, access, trunks, RtpPorts::new(address, address, 20_000, 20_100))
+    }
+
+    /// What becomes of a call out by this name.
+    fn dialed(dialogs: &mut Dialogs, from: &str) -> Result<(), DialogRefused> {
+        let (answer, mut dialed) = oneshot::channel();
+        let outgoing = OutgoingCall {
+            trunk: TrunkId(0),
+            peer: Peer { transport: Transport::Udp, address: "192.0.2.9:5060".parse().unwrap() },
+            target: "sip:100@192.0.2.9".into(),
+            from: from.into(),
+            offer: String::new(),
+        };
+        dialogs.dial(Dial { outgoing, host: "192.0.2.9".into(), answer });
+        dialed.try_recv().expect("an answer").map(drop)
+    }
+
+    #[tokio::test]
+    async fn a_call_out_learns_why_it_gets_no_dialog() {
+        let mut dialogs = dialogs().await;
+        assert_eq!(dialed(&mut dialogs, "hub"), Ok(()));
+        assert_eq!(dialed(&mut dialogs, "a b<"), Err(DialogRefused::Caller));
+        let waiting: Vec<_> = std::iter::from_fn(|| dialogs.hang_up_place()).collect();
+        assert_eq!(dialed(&mut dialogs, "hub"), Err(DialogRefused::NoRoom));
+        drop(waiting);
+        assert_eq!(dialed(&mut dialogs, "hub"), Ok(()));
+    }
 
     #[tokio::test]
     async fn no_hang_up_is_lost_where_all_calls_end_at_once_and_too_many_commands_wait() {

@@ -47,7 +47,7 @@ impl TargetDialer for SipTargets<'_> {
                 settings: Some(settings_of_target(settings.as_deref())),
                 recital: Some(summary),
             };
-            let begun = self.dialer.begin(self.transport, (*client, caller_of(*owner)), new).await;
+            let begun = self.dialer.begin(self.transport, *client, caller_of(*owner), new).await;
             let dialed = begun.map_err(TransferError::NotDialed)?;
             let answered = dialed.answered().await;
             let answered = answered.map_err(|state| TransferError::NotConnected(not_connected(state)))?;
