@@ -33,8 +33,8 @@ pub async fn silence_waited(socket: &mut Socket) -> usize {
     socket.append(&loud(1_200)).await;
     for n in 1..300 {
         socket.append(&quiet(20)).await;
-        // A round trip per piece, so that the pieces are not processed together.
-        socket.send(json!({"type": "response.cancel"})).await;
+        // A round trip per piece, so that the pieces are not processed together. The error stops no response.
+        socket.send(json!({"type": "conversation.item.retrieve", "item_id": "nowhere"})).await;
         loop {
             let event = socket.next().await;
             match event["type"].as_str() {

@@ -134,6 +134,7 @@ impl Twilio {
 }
 
 pub(super) async fn start(config: Config, heard: &[&str], llm: &FakeLlm) -> Hub {
+    let _ = rustls::crypto::ring::default_provider().install_default();
     let stt = FakeStt::hears(heard.iter().copied()).with_partials();
     Hub::start(engines(stt, llm.clone(), FakeTts::default()), config).await
 }
