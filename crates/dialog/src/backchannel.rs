@@ -275,12 +275,12 @@ const BACKCHANNELS: &[&str] = &[
 /// The most words of a backchannel of [`BACKCHANNELS`].
 const LONGEST: usize = 4;
 
-/// A backchannel of this many letters is one, too, with a letter too many, too few or another: recognizers write "make sense"
-/// and "sound good". In shorter ones a letter makes another word.
+/// A backchannel of this many letters is one, too, with a letter too many or too few: recognizers write "make sense" and
+/// "sound good". In shorter ones that makes another word, and so does another letter in any ("that's eight").
 const LETTERS_WITH_SLIP: usize = 8;
 
-/// Other words than backchannels that two partial transcripts have to have until they interrupt; fewer may be a misheard
-/// backchannel, and wait for the end of the utterance, or for their time. The reply is silent meanwhile.
+/// Other words than backchannels that the second of two partial transcripts has to have until they interrupt; fewer may be
+/// a misheard backchannel, and wait for the end of the utterance, or for their time. The reply is silent meanwhile.
 const CONFIRMED_WORDS: usize = 3;
 
 /// Words that claim the turn wherever they stand, so that the first partial transcript with one decides. Any other word
@@ -377,7 +377,7 @@ impl Words {
     /// backchannels, [`CONFIRMED_WORDS`] by now, settle it. The words of both are not compared: a recognizer that changes
     /// its mind about a word still hears one.
     pub(super) fn after(self, before: Self, transcript: &str) -> Self {
-        let words: Vec<String> = spoken(transcript).collect();
+        let words: Vec<String> = spoken(&without_annotations(transcript)).collect();
         let n_others = without_backchannels(&words).len();
         if self == Self::Open && before == Self::Open && n_others >= CONFIRMED_WORDS {
             return Self::Interruption;
@@ -421,7 +421,7 @@ fn is_backchannel(words: &[String]) -> bool {
         || (!is_claim() && BACKCHANNELS.iter().any(is_slip))
 }
 
-/// Whether a letter more, a letter less, or another letter is all that parts the two.
+/// Whether a letter more or less is all that parts the two.
 fn is_slip_of(heard: &str, known: &str) -> bool {
     let heard: Vec<char> = heard.chars().collect();
     let known: Vec<char> = known.chars().collect();
@@ -430,7 +430,7 @@ fn is_slip_of(heard: &str, known: &str) -> bool {
     let rest_of_known = &known[n_first..];
     let n_last =
         rest_of_heard.iter().rev().zip(rest_of_known.iter().rev()).take_while(|(one, other)| one == other).count();
-    rest_of_heard.len().max(rest_of_known.len()) - n_last <= 1
+    heard.len() != known.len() && rest_of_heard.len().max(rest_of_known.len()) - n_last == 1
 }
 
 /// "ha", "hahaha", "hehe".
@@ -516,11 +516,13 @@ mod tests {
     fn a_word_or_two_may_be_a_misheard_backchannel_until_all_words_are_there() {
         assert_eq!(so_far(&["on ice", "on ice", "oh nice"]), [Words::Open, Words::Open, Words::Backchannel]);
         check(Words::Interruption, &["on ice"]);
+        assert_eq!(so_far(&["[door slams loudly] my", "[door slams loudly] my"]), [Words::Open, Words::Open]);
     }
 
     #[test]
     fn a_long_backchannel_with_a_slip_is_one() {
         check(Words::Backchannel, &["Make sense.", "Sound good.", "Your kidding.", "Yeah, I understands."]);
         check(Words::Interruption, &["Makes no sense.", "That's not right.", "Not true.", "Rights.", "I knew."]);
+        check(Words::Interruption, &["That's eight.", "That's nine.", "That's bad."]);
     }
 }
