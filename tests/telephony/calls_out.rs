@@ -1053,9 +1053,20 @@ async fn a_call_is_transferred_warm_once_it_is_answered() {
     until(&hub, id, "ringing").await;
     assert_eq!(refer_warm(&hub, id).await, (409, json!("transfer_underway")));
     report(&hub, &made, "in-progress").await;
+    until(&hub, id, "in_progress").await;
+    let mut asked = std::pin::pin!(refer_warm(&hub, id));
+    let early = tokio::time::timeout(Duration::from_secs(1), &mut asked).await;
+    assert!(early.is_err(), "it waits for the stream: {early:?}");
     let mut caller = answer(&hub, &made).await;
-    caller.silence(200).await;
-    let (_, mut target) = connected(&hub, &mut twilio, id, &mut caller).await;
+    let told = async {
+        let made = twilio.made().await;
+        report(&hub, &made, "in-progress").await;
+        let mut target = answer(&hub, &made).await;
+        hear_summary(&mut target).await;
+        target
+    };
+    let (connected, mut target) = beside(&mut caller, async { tokio::join!(asked, told) }).await;
+    assert_eq!(connected, (200, Value::Null));
     hear_each_other(&mut caller, &mut target).await;
     hub.stop().await;
 }

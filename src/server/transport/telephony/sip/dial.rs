@@ -333,6 +333,7 @@ impl DialedCall {
                 return Err(state);
             }
         };
+        self.requests.begin();
         self.entry.is_now(CallState::InProgress);
         let Self { entry, dialog, control, tracker, keys, requests, greeting, origin, place, .. } = self;
         let Self { sockets, advertised, session, signaling, on_voicemail, voicemail_message, .. } = self;
