@@ -1090,6 +1090,27 @@ async fn a_machine_that_is_to_be_hung_up_on_is_connected_with_no_target() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_fax_machine_is_connected_with_no_target() {
+    // Whether the conversation or the transfer goes on first is chance.
+    for _ in 0..8 {
+        let mut twilio = Twilio::new();
+        let hub = start(twilio.config(), &[], &FakeLlm::default()).await;
+        let (id, made, mut phone) = answered(&hub, &mut twilio, json!({"on_voicemail": "hang_up"})).await;
+        phone.silence(100).await;
+        let sounds = async {
+            phone.tone(2_100.0, 2_400).await;
+            phone.until("the hub hangs up", |phone| phone.is_closed).await;
+        };
+        let (answer, ()) = tokio::join!(refer_warm(&hub, &id), sounds);
+        assert_eq!(answer, (404, json!("call_id_not_found")));
+        twilio.ended(&made.sid).await;
+        assert_eq!(described(&hub, &id).await["answered_by"], "fax");
+        hub.stop().await;
+        twilio.has_no_more();
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_hub_that_stops_says_so_to_both_streams_of_a_transferred_call() {
     let mut twilio = Twilio::new();
     let mut config = twilio.config();
