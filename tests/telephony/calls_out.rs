@@ -1090,6 +1090,35 @@ async fn a_machine_that_is_to_be_hung_up_on_is_connected_with_no_target() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_warm_transfer_waits_for_who_has_answered_for_ten_seconds_at_most() {
+    let mut twilio = Twilio::new();
+    let hub = start(twilio.config(), &["Hello?"], &FakeLlm::default()).await;
+    let (id, _, mut caller) = answered(&hub, &mut twilio, json!({"on_voicemail": "hang_up"})).await;
+    caller.silence(200).await;
+    let given_up = tokio::time::timeout(Duration::from_secs(1), refer_warm(&hub, &id));
+    assert!(beside(&mut caller, given_up).await.is_err());
+    caller.silence(200).await;
+    twilio.has_no_more();
+    let asked_at = tokio::time::Instant::now();
+    let told = async {
+        sleep(Duration::from_secs(9)).await;
+        twilio.has_no_more();
+        let made = twilio.made().await;
+        let waited = asked_at.elapsed();
+        assert!((10..12).contains(&waited.as_secs()), "{waited:?}");
+        report(&hub, &made, "in-progress").await;
+        let mut target = answer(&hub, &made).await;
+        hear_summary(&mut target).await;
+        target
+    };
+    let both = async { tokio::join!(refer_warm(&hub, &id), told) };
+    let (connected, mut target) = beside(&mut caller, both).await;
+    assert_eq!(connected, (200, Value::Null), "the request before is withdrawn");
+    hear_each_other(&mut caller, &mut target).await;
+    hub.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_fax_machine_is_connected_with_no_target() {
     // Whether the conversation or the transfer goes on first is chance.
     for _ in 0..8 {
