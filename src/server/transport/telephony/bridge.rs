@@ -35,7 +35,7 @@ const QUIET_PEAK: u16 = 200;
 /// of silence, and then one each [`FRAME`].
 const QUIET: Duration = Duration::from_millis(100);
 const FRAME: Duration = Duration::from_millis(20);
-/// Keys that wait to be pressed in one call; further ones are lost.
+/// Keys that wait to be pressed in one call; of more, the oldest are dropped.
 const MAX_WAITING_KEYS: usize = 32;
 /// A key that has waited for longer is not pressed: nobody expects it any more.
 const MAX_KEY_AGE: Duration = Duration::from_secs(5);
@@ -360,21 +360,31 @@ impl KeyQueue {
         Self { keys, waiting: VecDeque::new(), pressing: None }
     }
 
-    /// Adds a key, where keys are pressed.
+    /// Adds a key, where keys are pressed; the oldest is dropped for it where [`MAX_WAITING_KEYS`] wait.
     fn push(&mut self, key: char) {
-        if self.keys.is_some() && self.waiting.len() < MAX_WAITING_KEYS {
-            self.waiting.push_back(WaitingKey { key, since: Instant::now() });
+        if self.keys.is_none() {
+            return;
+        }
+        self.drop_old();
+        if self.waiting.len() == MAX_WAITING_KEYS {
+            self.waiting.pop_front();
+        }
+        self.waiting.push_back(WaitingKey { key, since: Instant::now() });
+    }
+
+    /// Drops what has waited for more than [`MAX_KEY_AGE`].
+    fn drop_old(&mut self) {
+        while self.waiting.front().is_some_and(|waiting| waiting.since.elapsed() > MAX_KEY_AGE) {
+            self.waiting.pop_front();
         }
     }
 
     /// Resolves when a key was pressed, or was not taken. Cancel safe.
     async fn press_next(&mut self) {
         if self.pressing.is_none()
-            && let Some(keys) = &self.keys
+            && let Some(keys) = self.keys.clone()
         {
-            while self.waiting.front().is_some_and(|waiting| waiting.since.elapsed() > MAX_KEY_AGE) {
-                self.waiting.pop_front();
-            }
+            self.drop_old();
             let next = self.waiting.pop_front();
             self.pressing = next.map(|next| keys.press(next.key.encode_utf8(&mut [0; 4])));
         }
@@ -651,6 +661,22 @@ mod tests {
                 true
             })
         }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_oldest_of_too_many_keys_is_dropped() {
+        let waiting = |keys: &KeyQueue| keys.waiting.iter().map(|waiting| waiting.key).collect::<String>();
+        let mut keys = KeyQueue::new(Some(Arc::new(SlowKeys::default())));
+        keys.push('1');
+        for _ in 1..MAX_WAITING_KEYS {
+            keys.push('2');
+        }
+        assert!(waiting(&keys).starts_with("12"));
+        keys.push('3');
+        assert_eq!(waiting(&keys), format!("{}3", "2".repeat(MAX_WAITING_KEYS - 1)));
+        advance(MAX_KEY_AGE + Duration::from_millis(1)).await;
+        keys.push('4');
+        assert_eq!(waiting(&keys), "4", "the others are too old");
     }
 
     #[tokio::test(start_paused = true)]
