@@ -1053,9 +1053,20 @@ async fn a_call_is_transferred_warm_once_it_is_answered() {
     until(&hub, id, "ringing").await;
     assert_eq!(refer_warm(&hub, id).await, (409, json!("transfer_underway")));
     report(&hub, &made, "in-progress").await;
+    until(&hub, id, "in_progress").await;
+    let mut asked = std::pin::pin!(refer_warm(&hub, id));
+    let early = tokio::time::timeout(Duration::from_secs(1), &mut asked).await;
+    assert!(early.is_err(), "it waits for the stream: {early:?}");
     let mut caller = answer(&hub, &made).await;
-    caller.silence(200).await;
-    let (_, mut target) = connected(&hub, &mut twilio, id, &mut caller).await;
+    let told = async {
+        let made = twilio.made().await;
+        report(&hub, &made, "in-progress").await;
+        let mut target = answer(&hub, &made).await;
+        hear_summary(&mut target).await;
+        target
+    };
+    let (connected, mut target) = beside(&mut caller, async { tokio::join!(asked, told) }).await;
+    assert_eq!(connected, (200, Value::Null));
     hear_each_other(&mut caller, &mut target).await;
     hub.stop().await;
 }
@@ -1076,6 +1087,56 @@ async fn a_machine_that_is_to_be_hung_up_on_is_connected_with_no_target() {
     is_over(&hub, &id, "ended").await;
     hub.stop().await;
     twilio.has_no_more();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_warm_transfer_waits_for_who_has_answered_for_ten_seconds_at_most() {
+    let mut twilio = Twilio::new();
+    let hub = start(twilio.config(), &["Hello?"], &FakeLlm::default()).await;
+    let (id, _, mut caller) = answered(&hub, &mut twilio, json!({"on_voicemail": "hang_up"})).await;
+    caller.silence(200).await;
+    let given_up = tokio::time::timeout(Duration::from_secs(1), refer_warm(&hub, &id));
+    assert!(beside(&mut caller, given_up).await.is_err());
+    caller.silence(200).await;
+    twilio.has_no_more();
+    let asked_at = tokio::time::Instant::now();
+    let told = async {
+        sleep(Duration::from_secs(9)).await;
+        twilio.has_no_more();
+        let made = twilio.made().await;
+        let waited = asked_at.elapsed();
+        assert!((10..12).contains(&waited.as_secs()), "{waited:?}");
+        report(&hub, &made, "in-progress").await;
+        let mut target = answer(&hub, &made).await;
+        hear_summary(&mut target).await;
+        target
+    };
+    let both = async { tokio::join!(refer_warm(&hub, &id), told) };
+    let (connected, mut target) = beside(&mut caller, both).await;
+    assert_eq!(connected, (200, Value::Null), "the request before is withdrawn");
+    hear_each_other(&mut caller, &mut target).await;
+    hub.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_fax_machine_is_connected_with_no_target() {
+    // Whether the conversation or the transfer goes on first is chance.
+    for _ in 0..8 {
+        let mut twilio = Twilio::new();
+        let hub = start(twilio.config(), &[], &FakeLlm::default()).await;
+        let (id, made, mut phone) = answered(&hub, &mut twilio, json!({"on_voicemail": "hang_up"})).await;
+        phone.silence(100).await;
+        let sounds = async {
+            phone.tone(2_100.0, 2_400).await;
+            phone.until("the hub hangs up", |phone| phone.is_closed).await;
+        };
+        let (answer, ()) = tokio::join!(refer_warm(&hub, &id), sounds);
+        assert_eq!(answer, (404, json!("call_id_not_found")));
+        twilio.ended(&made.sid).await;
+        assert_eq!(described(&hub, &id).await["answered_by"], "fax");
+        hub.stop().await;
+        twilio.has_no_more();
+    }
 }
 
 #[tokio::test(start_paused = true)]

@@ -15,9 +15,9 @@ mod uri;
 
 pub use digest::Credentials;
 pub use endpoint::{
-    CallId, Config, EndCause, Endpoint, Event, IncomingCall, MAX_CALLS, MAX_CALLS_PER_ADDRESS, OutgoingCall, Output,
-    Peer, RegistrarId, Registration, RequestRefused, TransferProgress, Transport, Trunk, TrunkId, WRONG_PASSWORD,
-    is_transfer_target,
+    CallId, Config, EndCause, Endpoint, Event, IncomingCall, InviteError, MAX_CALLS, MAX_CALLS_PER_ADDRESS,
+    OutgoingCall, Output, Peer, RegistrarId, Registration, RequestRefused, TransferProgress, Transport, Trunk, TrunkId,
+    WRONG_PASSWORD, is_transfer_target,
 };
 pub use header::{NameAddr, Via};
 pub use message::{Fault, MAX_HEAD_BYTES, MAX_HEADERS, MAX_MESSAGE_BYTES, Message, Method, StartLine, stream_message};

@@ -100,12 +100,8 @@ pub(in crate::server::transport) fn not_dialed(error: DialError) -> Response {
         DialError::Wrong(field, why) => {
             refused(StatusCode::BAD_REQUEST, "invalid_value", format!("Invalid value of '{field}'. {why}"))
         }
-        DialError::TooMany => {
-            let message = "As many calls are being made as sip.max_calls_out allows.";
-            let mut response = refused(StatusCode::TOO_MANY_REQUESTS, "too_many_calls", message);
-            response.headers_mut().insert(header::RETRY_AFTER, seconds(RETRY));
-            response
-        }
+        DialError::TooMany => too_many_calls("As many calls are being made as sip.max_calls_out allows."),
+        DialError::NoRoom => too_many_calls("This hub has no room for another call by SIP at the moment."),
         DialError::Unavailable(why) => {
             let mut response = refused(
                 StatusCode::SERVICE_UNAVAILABLE,
@@ -118,6 +114,13 @@ pub(in crate::server::transport) fn not_dialed(error: DialError) -> Response {
         DialError::Provider(error) => by_provider(error),
         DialError::Refused(response) => *response,
     }
+}
+
+/// The response to a call for which there is no room; the message says where.
+fn too_many_calls(message: &'static str) -> Response {
+    let mut response = refused(StatusCode::TOO_MANY_REQUESTS, "too_many_calls", message);
+    response.headers_mut().insert(header::RETRY_AFTER, seconds(RETRY));
+    response
 }
 
 /// Answers a call of the key that rings. The body is the session, as OpenAI's API has it; without a body it is that of

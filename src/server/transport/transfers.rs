@@ -114,6 +114,8 @@ pub(super) enum DialError {
     Wrong(&'static str, String),
     /// As many calls are being made as may be.
     TooMany,
+    /// SIP has no room for another call, or too many wait to be dialed.
+    NoRoom,
     /// The trunk's host is not known, or no port is free.
     Unavailable(&'static str),
     /// The provider of the account does not make the call.

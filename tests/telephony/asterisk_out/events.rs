@@ -173,6 +173,56 @@ async fn a_call_that_asterisk_says_nothing_of_hides_no_other_ones_end() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn as_many_such_calls_as_are_asked_about_at_a_time_hide_no_other_ones_end() {
+    for is_silent in [true, false] {
+        let is_away = Arc::new(AtomicBool::new(false));
+        let is_refused = is_away.clone();
+        let unanswered = Mutex::new(Vec::<String>::new());
+        let mut asterisk = Asterisk::answering(move |request| {
+            if request.path() == "/ari/events" {
+                return is_refused.load(Ordering::Relaxed).then(|| Answer::status(503));
+            }
+            let asked = request.path().strip_prefix(CHANNELS).filter(|_| request.method == "GET")?;
+            let mut unanswered = unanswered.lock().expect("no panic");
+            let mut is_unanswered = unanswered.iter().any(|known| known == asked);
+            if !is_unanswered && unanswered.len() < 8 {
+                unanswered.push(asked.to_owned());
+                is_unanswered = true;
+            }
+            Some(match (is_unanswered, is_silent) {
+                (true, true) => Answer::none(),
+                (true, false) => Answer::refusal(404, "<html>Not Found</html>"),
+                (false, _) => Answer::refusal(404, r#"{"message": "Channel not found"}"#),
+            })
+        });
+        let mut config = asterisk.config();
+        config.sip.max_calls_out = 12;
+        let hub = asterisk.hub(config, &[], &FakeLlm::default()).await;
+        let mut ids = Vec::new();
+        for _ in 0..12 {
+            let (_, created) = call(&hub, json!({"to": CALLEE})).await;
+            ids.push(created["id"].as_str().expect("an id").to_owned());
+            asterisk.made().await;
+        }
+        is_away.store(true, Ordering::Relaxed);
+        asterisk.close_events();
+        let mut n_failed = 0;
+        let others_end = async {
+            while n_failed < 4 {
+                sleep(Duration::from_millis(100)).await;
+                n_failed = 0;
+                for id in &ids {
+                    n_failed += usize::from(state(&hub, id).await == "failed");
+                }
+            }
+        };
+        soon("the ends of the others", others_end).await;
+        assert_eq!(n_failed, 4);
+        hub.stop().await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_large_event_is_taken_and_one_that_is_too_long_is_named_in_the_log() {
     let log = Log::default();
     let lines = log.clone();

@@ -18,7 +18,7 @@ use crate::message::{MAX_MESSAGE_BYTES, Message, Method, StartLine};
 use crate::uri::Uri;
 use bytes::Bytes;
 pub use call::is_transfer_target;
-pub use call::outgoing::OutgoingCall;
+pub use call::outgoing::{InviteError, OutgoingCall};
 use call::{Call, Phase, ServerInvite};
 use ipnet::IpNet;
 use registration::Registrar;

@@ -469,9 +469,17 @@ fn nobody_answers_a_call_of_ours() {
         change(&mut outgoing);
         outgoing
     };
-    for outgoing in [wrong(|o| o.from = "a> x".into()), wrong(|o| o.target = "a b".into()), wrong(|o| o.from.clear())] {
-        assert!(rig.endpoint.invite(rig.now, outgoing).is_none());
+    for (outgoing, error) in [
+        (wrong(|o| o.from = "a> x".into()), InviteError::Caller),
+        (wrong(|o| o.from.clear()), InviteError::Caller),
+        (wrong(|o| o.target = "a b".into()), InviteError::Target),
+    ] {
+        assert_eq!(rig.endpoint.invite(rig.now, outgoing), Err(error));
     }
+    for _ in 0..MAX_CALLS {
+        assert!(rig.endpoint.invite(rig.now, wrong(|_| {})).is_ok());
+    }
+    assert_eq!(rig.endpoint.invite(rig.now, wrong(|_| {})), Err(InviteError::Full));
 }
 
 #[test]

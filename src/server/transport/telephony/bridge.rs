@@ -26,16 +26,18 @@ const MAX_BURST_MS: u64 = 200;
 const MAX_BURST: Duration = Duration::from_millis(MAX_BURST_MS);
 /// Frames of [`MAX_BURST`].
 const MAX_FRAMES: usize = 10;
-/// Where more sound than this has left ahead of real time, quiet frames are dropped: the delay that a burst leaves in a
+/// Where more sound than this stays ahead of real time, quiet frames are dropped: the delay that a burst leaves in a
 /// peer's buffer ends with the next pause of the sound.
 const MAX_LEAD: Duration = Duration::from_millis(60);
+/// For this time at least: longer than the longest packets of peers (200 ms), each of which is ahead when it arrives.
+const LEAD_WINDOW: Duration = Duration::from_millis(250);
 /// No sample of a quiet frame is louder: some 44 dB below full scale, above the noise of a line.
 const QUIET_PEAK: u16 = 200;
 /// What is left of a sound leaves after this time without more of it; with a peer that gets audio all the time, a frame
 /// of silence, and then one each [`FRAME`].
 const QUIET: Duration = Duration::from_millis(100);
 const FRAME: Duration = Duration::from_millis(20);
-/// Keys that wait to be pressed in one call; further ones are lost.
+/// Keys that wait to be pressed in one call; of more, the oldest are dropped.
 const MAX_WAITING_KEYS: usize = 32;
 /// A key that has waited for longer is not pressed: nobody expects it any more.
 const MAX_KEY_AGE: Duration = Duration::from_secs(5);
@@ -282,11 +284,23 @@ struct PaceState {
     waiting: VecDeque<CodedFrame>,
     /// When all that has left is played at the latest: a peer that buffers would play everything later after a burst.
     played_at: Instant,
+    standing: StandingLead,
+}
+
+/// How much sound stays ahead of real time between what arrives: the least in the last one to two [`LEAD_WINDOW`]s.
+struct StandingLead {
+    /// When the present window began.
+    since: Instant,
+    /// The least in the present window, and in the one before.
+    present: Duration,
+    previous: Duration,
 }
 
 impl Default for PacedFrames {
     fn default() -> Self {
-        let state = PaceState { waiting: VecDeque::new(), played_at: Instant::now() };
+        let now = Instant::now();
+        let standing = StandingLead { since: now, present: Duration::ZERO, previous: Duration::ZERO };
+        let state = PaceState { waiting: VecDeque::new(), played_at: now, standing };
         Self { state: Mutex::new(state), added: Notify::new() }
     }
 }
@@ -294,7 +308,10 @@ impl Default for PacedFrames {
 impl PacedFrames {
     /// Adds a frame; the oldest is dropped for it where [`MAX_FRAMES`] wait.
     fn push(&self, frame: CodedFrame) {
+        let now = Instant::now();
         let mut state = self.lock();
+        let lead = state.lead(now);
+        state.standing.update(lead, now);
         if state.waiting.len() == MAX_FRAMES {
             state.waiting.pop_front();
         }
@@ -320,8 +337,9 @@ impl PacedFrames {
         let mut state = self.lock();
         while state.wait(now).is_some_and(|wait| wait.is_zero()) {
             let frame = state.waiting.pop_front()?;
-            let lead = state.played_at.saturating_duration_since(now) + FRAME * state.waiting.len() as u32;
+            let lead = state.lead(now).min(state.standing.least());
             if frame.is_quiet && lead > MAX_LEAD {
+                state.standing.frame_dropped();
                 continue;
             }
             state.played_at = state.played_at.max(now) + FRAME;
@@ -336,10 +354,37 @@ impl PacedFrames {
 }
 
 impl PaceState {
+    /// How much sound is ahead of real time, with what waits.
+    fn lead(&self, now: Instant) -> Duration {
+        self.played_at.saturating_duration_since(now) + FRAME * self.waiting.len() as u32
+    }
+
     /// The time until a frame may leave: at most [`MAX_BURST`] ahead of real time. `None`: none waits.
     fn wait(&self, now: Instant) -> Option<Duration> {
         let lead = self.played_at.saturating_duration_since(now);
         (!self.waiting.is_empty()).then(|| (lead + FRAME).saturating_sub(MAX_BURST))
+    }
+}
+
+impl StandingLead {
+    /// Takes the lead before a frame is added.
+    fn update(&mut self, lead: Duration, now: Instant) {
+        if now.duration_since(self.since) >= LEAD_WINDOW {
+            self.since = now;
+            self.previous = self.present;
+            self.present = lead;
+        }
+        self.present = self.present.min(lead);
+    }
+
+    fn least(&self) -> Duration {
+        self.present.min(self.previous)
+    }
+
+    /// A frame was dropped: all of it is that much less ahead.
+    fn frame_dropped(&mut self) {
+        self.present = self.present.saturating_sub(FRAME);
+        self.previous = self.previous.saturating_sub(FRAME);
     }
 }
 
@@ -360,21 +405,31 @@ impl KeyQueue {
         Self { keys, waiting: VecDeque::new(), pressing: None }
     }
 
-    /// Adds a key, where keys are pressed.
+    /// Adds a key, where keys are pressed; the oldest is dropped for it where [`MAX_WAITING_KEYS`] wait.
     fn push(&mut self, key: char) {
-        if self.keys.is_some() && self.waiting.len() < MAX_WAITING_KEYS {
-            self.waiting.push_back(WaitingKey { key, since: Instant::now() });
+        if self.keys.is_none() {
+            return;
+        }
+        self.drop_old();
+        if self.waiting.len() == MAX_WAITING_KEYS {
+            self.waiting.pop_front();
+        }
+        self.waiting.push_back(WaitingKey { key, since: Instant::now() });
+    }
+
+    /// Drops what has waited for more than [`MAX_KEY_AGE`].
+    fn drop_old(&mut self) {
+        while self.waiting.front().is_some_and(|waiting| waiting.since.elapsed() > MAX_KEY_AGE) {
+            self.waiting.pop_front();
         }
     }
 
     /// Resolves when a key was pressed, or was not taken. Cancel safe.
     async fn press_next(&mut self) {
         if self.pressing.is_none()
-            && let Some(keys) = &self.keys
+            && let Some(keys) = self.keys.clone()
         {
-            while self.waiting.front().is_some_and(|waiting| waiting.since.elapsed() > MAX_KEY_AGE) {
-                self.waiting.pop_front();
-            }
+            self.drop_old();
             let next = self.waiting.pop_front();
             self.pressing = next.map(|next| keys.press(next.key.encode_utf8(&mut [0; 4])));
         }
@@ -584,6 +639,30 @@ mod tests {
         assert_eq!(lead, MAX_LEAD + FRAME, "60 ms, and the frame that is played");
     }
 
+    #[tokio::test(start_paused = true)]
+    async fn packets_of_100_ms_are_no_burst() {
+        let frames = PacedFrames::default();
+        let push = |n: u8, is_quiet: bool| {
+            for number in 0..n {
+                frames.push(numbered(number, is_quiet));
+            }
+        };
+        for _ in 0..20 {
+            push(5, true);
+            assert_eq!(leave(&frames), [0, 1, 2, 3, 4]);
+            advance(5 * FRAME).await;
+        }
+        // The delay of a burst ends as with shorter ones.
+        push(10, false);
+        let mut n_left = leave(&frames).len();
+        for _ in 0..20 {
+            advance(5 * FRAME).await;
+            push(5, true);
+            n_left += leave(&frames).len();
+        }
+        assert_eq!(n_left, 110 - 2, "100 ms ahead, then 60");
+    }
+
     /// A call by AudioSocket, and its peer.
     async fn audiosocket_call() -> (TcpStream, TcpStream) {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
@@ -651,6 +730,22 @@ mod tests {
                 true
             })
         }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_oldest_of_too_many_keys_is_dropped() {
+        let waiting = |keys: &KeyQueue| keys.waiting.iter().map(|waiting| waiting.key).collect::<String>();
+        let mut keys = KeyQueue::new(Some(Arc::new(SlowKeys::default())));
+        keys.push('1');
+        for _ in 1..MAX_WAITING_KEYS {
+            keys.push('2');
+        }
+        assert!(waiting(&keys).starts_with("12"));
+        keys.push('3');
+        assert_eq!(waiting(&keys), format!("{}3", "2".repeat(MAX_WAITING_KEYS - 1)));
+        advance(MAX_KEY_AGE + Duration::from_millis(1)).await;
+        keys.push('4');
+        assert_eq!(waiting(&keys), "4", "the others are too old");
     }
 
     #[tokio::test(start_paused = true)]

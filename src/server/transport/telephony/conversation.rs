@@ -452,13 +452,17 @@ impl Reader<'_, '_> {
             answerer.listen(&audio, words, activity)
         };
         let is_muted = answerer.mutes_line();
-        if answerer.is_done() {
+        let is_done = answerer.is_done();
+        if is_done {
             self.answering = None;
-            self.plan_done.cancel();
             self.conversation.shared().words = None;
         }
         for step in steps {
             self.take(step).await;
+        }
+        // A call that ends is not transferred.
+        if is_done && !self.conversation.entry.hung_up().is_cancelled() {
+            self.plan_done.cancel();
         }
         if is_muted { self.silence_like(&audio) } else { audio }
     }

@@ -203,7 +203,7 @@ fn why_not(error: TransferError) -> String {
         TransferError::NoUri | TransferError::NotAllowed => "this target cannot be called".into(),
         TransferError::NotDialed(error) => match error {
             DialError::QuietHours => "no calls are made at this time of the day; the caller is back with you",
-            DialError::TooManyPerMinute(_) | DialError::TooMany => {
+            DialError::TooManyPerMinute(_) | DialError::TooMany | DialError::NoRoom => {
                 "too many calls are being made at the moment; the caller is back with you"
             }
             DialError::Off

@@ -31,6 +31,10 @@ use tokio_util::sync::CancellationToken;
 /// A target that has not heard the summary by then is given up: it may have put the call on hold.
 const READY_WITHIN: Duration = Duration::from_secs(240);
 
+/// The longest wait until it is settled what the call does about who answered it: that is decided by then in nearly all
+/// cases, and a line on hold decides nothing.
+const SETTLED_WITHIN: Duration = Duration::from_secs(10);
+
 /// Makes the warm transfers of one call.
 pub(super) struct WarmTransfers<'a, D> {
     pub(super) transport: &'a Arc<TransportParts>,
@@ -91,14 +95,23 @@ pub(super) struct ConnectedTarget<H> {
 }
 
 impl<D: TargetDialer> WarmTransfers<'_, D> {
-    /// Serves requests until a target is ready, once it is settled what the call does about who answered it. After a
-    /// failed one the caller is heard again. Never returns where no request comes.
+    /// Serves requests until a target is ready, once it is settled what the call does about who answered it, and after
+    /// [`SETTLED_WITHIN`] at the latest. One that is withdrawn before is dropped. After a failed one the caller is heard
+    /// again. Never returns where no request comes.
     pub(super) async fn ready_target(mut self, requests: &mut TransferRequests) -> ReadyTarget<D::Held> {
         requests.begin();
         loop {
             let Some(request) = requests.next().await else { pending().await };
-            let WarmRequest { target, summary, answer, underway } = request;
-            self.plan_done.cancelled().await;
+            let WarmRequest { target, summary, mut answer, underway } = request;
+            let is_withdrawn = tokio::select! {
+                biased;
+                () = answer.closed() => true,
+                () = self.plan_done.cancelled() => false,
+                () = sleep(SETTLED_WITHIN) => false,
+            };
+            if is_withdrawn {
+                continue;
+            }
             // What was said before is heard first.
             self.reply.ended().await;
             self.line.hold(true);

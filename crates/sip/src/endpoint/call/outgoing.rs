@@ -37,6 +37,20 @@ pub struct OutgoingCall {
     pub offer: String,
 }
 
+/// Why a call is not begun.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum InviteError {
+    /// The caller's name has other characters than letters, figures, `+`, `-`, `_` and `.`, or too many.
+    #[error("the caller cannot be named so")]
+    Caller,
+    /// The target is no URI that can be called.
+    #[error("the target cannot be called so")]
+    Target,
+    /// There are [`MAX_CALLS`], among them those that still end.
+    #[error("there are too many calls")]
+    Full,
+}
+
 /// See the module.
 pub(in crate::endpoint) struct ClientInvite {
     branch: String,
@@ -81,12 +95,20 @@ fn is_user(user: &str) -> bool {
 }
 
 impl Endpoint {
-    /// Calls somebody. [`Event::Ringing`], [`Event::Answered`] or [`Event::Ended`] follow; [`Endpoint::hang_up`] gives up. `None`:
-    /// there are [`MAX_CALLS`], or target or caller cannot be named so.
-    pub fn invite(&mut self, now: Instant, outgoing: OutgoingCall) -> Option<CallId> {
+    /// Calls somebody. [`Event::Ringing`], [`Event::Answered`] or [`Event::Ended`] follow; [`Endpoint::hang_up`] gives up.
+    ///
+    /// # Errors
+    /// [`InviteError`].
+    pub fn invite(&mut self, now: Instant, outgoing: OutgoingCall) -> Result<CallId, InviteError> {
         let OutgoingCall { trunk, peer, target, from, offer } = outgoing;
-        if self.calls.len() >= MAX_CALLS || !is_transfer_target(&target) || !is_user(&from) {
-            return None;
+        if !is_user(&from) {
+            return Err(InviteError::Caller);
+        }
+        if !is_transfer_target(&target) {
+            return Err(InviteError::Target);
+        }
+        if self.calls.len() >= MAX_CALLS {
+            return Err(InviteError::Full);
         }
         let id = self.next_call();
         let tag = self.random();
@@ -134,7 +156,7 @@ impl Endpoint {
         self.by_dialog.insert((call_id, tag), id);
         self.calls.insert(id, call);
         self.send_invite(now, id, None);
-        Some(id)
+        Ok(id)
     }
 
     /// Sends the INVITE with a number of its own, and with a proof: the header and its value.

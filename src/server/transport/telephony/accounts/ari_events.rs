@@ -38,7 +38,7 @@ const FIRST_PAUSE: Duration = Duration::from_millis(500);
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 /// The pause after another program has taken the application.
 const TAKEN_PAUSE: Duration = Duration::from_secs(60);
-/// Requests for the ends of calls at a time: one that is not answered delays no other.
+/// Requests for the states of calls at a time: one that is not answered delays no other.
 const MAX_ASKED: usize = 8;
 /// What the operator does then.
 const TAKEN: &str = "another program has taken the Stasis application, and no call is made: give each hub an 'app' and \
@@ -70,6 +70,7 @@ struct Event {
 /// Follows the events of the account of this name. Runs until it is dropped.
 pub(super) async fn follow(ari: &Ari, account: &str, expected: &ExpectedCalls) {
     let mut pauses = RetryPolicy::unbounded(FIRST_PAUSE, LONGEST_PAUSE).pauses();
+    let mut last_asked = None;
     loop {
         let pause = match connect(ari).await {
             Ok(socket) => {
@@ -100,7 +101,7 @@ pub(super) async fn follow(ari: &Ari, account: &str, expected: &ExpectedCalls) {
         };
         let until = Instant::now() + pause.unwrap_or(LONGEST_PAUSE);
         // The next attempt does not wait for the answers.
-        let _ = timeout_at(until, ask_for_ends(ari, account, expected)).await;
+        let _ = timeout_at(until, ask_for_ends(ari, account, expected, &mut last_asked)).await;
         sleep_until(until).await;
     }
 }
@@ -167,8 +168,13 @@ async fn take_events(ari: &Ari, account: &str, expected: &ExpectedCalls, socket:
 
 /// Asks how far these calls are: their events may be lost.
 async fn ask(ari: &Ari, account: &str, expected: &ExpectedCalls, calls: Vec<String>) {
-    for call in calls {
-        let status = match ari.state(&call).await {
+    let states = stream::iter(calls).map(|call| async move {
+        let state = ari.state(&call).await;
+        (call, state)
+    });
+    let mut states = states.buffer_unordered(MAX_ASKED);
+    while let Some((call, state)) = states.next().await {
+        let status = match state {
             Ok(None) => CallStatus::Unknown,
             Ok(Some(state)) if state == "Ringing" => CallStatus::Ringing,
             Ok(Some(state)) if state == "Up" => CallStatus::Answered,
@@ -184,12 +190,16 @@ async fn ask(ari: &Ari, account: &str, expected: &ExpectedCalls, calls: Vec<Stri
 }
 
 /// Asks which calls are over, while no event says it. That a call is answered is not reported: its stream cannot be
-/// connected without events. Gives up where Asterisk is not reached.
-async fn ask_for_ends(ari: &Ari, account: &str, expected: &ExpectedCalls) {
-    let calls = stream::iter(expected.of_account(account));
-    let states = calls.map(|call| async move {
-        let state = ari.state(&call).await;
-        (call, state)
+/// connected without events. Begins behind the call that was asked for last, and notes the last one: calls that
+/// Asterisk says nothing of hide no others.
+async fn ask_for_ends(ari: &Ari, account: &str, expected: &ExpectedCalls, last_asked: &mut Option<String>) {
+    let calls = calls_behind(last_asked.as_deref(), expected.of_account(account));
+    let states = stream::iter(calls).map(|call| {
+        *last_asked = Some(call.clone());
+        async move {
+            let state = ari.state(&call).await;
+            (call, state)
+        }
     });
     let mut states = states.buffer_unordered(MAX_ASKED);
     while let Some((call, state)) = states.next().await {
@@ -197,14 +207,21 @@ async fn ask_for_ends(ari: &Ari, account: &str, expected: &ExpectedCalls) {
             Ok(None) => expected.report(account, &call, CallStatus::Unknown),
             Ok(Some(_)) => {}
             Err(ProviderError::Unreachable(why)) => {
-                tracing::debug!(account, why, "Asterisk does not say which calls are over");
-                return;
+                tracing::debug!(account, why, "Asterisk does not say whether a call is over");
             }
             Err(ProviderError::Refused(why)) => {
                 tracing::warn!(account, why, "Asterisk does not say whether a call is over");
             }
         }
     }
+}
+
+/// These calls in an order that is always the same, from the one behind `last` on.
+fn calls_behind(last: Option<&str>, mut calls: Vec<String>) -> Vec<String> {
+    calls.sort_unstable();
+    let n_before = last.map_or(0, |last| calls.partition_point(|call| call.as_str() <= last));
+    calls.rotate_left(n_before);
+    calls
 }
 
 impl Event {
@@ -247,6 +264,15 @@ fn outcome_of(cause: u32) -> CallState {
 mod tests {
     use super::*;
     use serde_json::{Value, json};
+
+    #[test]
+    fn a_round_of_questions_begins_behind_the_last_call_of_the_one_before() {
+        let calls = |names: &str| names.chars().map(String::from).collect::<Vec<_>>();
+        for (last, expect) in [(None, "abcd"), (Some("b"), "cdab"), (Some("bb"), "cdab"), (Some("d"), "abcd")] {
+            assert_eq!(calls_behind(last, calls("dbac")), calls(expect), "behind {last:?}");
+        }
+        assert_eq!(calls_behind(Some("a"), Vec::new()), calls(""));
+    }
 
     #[test]
     fn an_event_says_how_far_its_call_is() {

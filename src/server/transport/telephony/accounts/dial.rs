@@ -245,6 +245,7 @@ impl RingingCall {
             }
         };
         if !is_answered {
+            self.requests.begin();
             self.entry.is_now(CallState::InProgress);
         }
         let Self { entry, at_provider, tracker, requests, expected, greeting, origin, place, .. } = self;
@@ -300,6 +301,8 @@ impl RingingCall {
                     }
                     Some(CallStatus::Answered) if !*is_answered => {
                         *is_answered = true;
+                        // Whoever learns of the answer may ask for a transfer, which waits for the stream.
+                        self.requests.begin();
                         self.entry.is_now(CallState::InProgress);
                         until = Instant::now() + STREAM_WITHIN;
                     }

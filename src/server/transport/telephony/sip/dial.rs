@@ -174,13 +174,14 @@ impl Dialer {
         };
         let (answer, dialed) = oneshot::channel();
         if self.dials.try_send(Dial { outgoing, host: trunk.host.clone(), answer }).is_err() {
-            return Err(DialError::TooMany);
+            return Err(DialError::NoRoom);
         }
         let Ok(dialed) = dialed.await else {
             return Err(DialError::Unavailable("the hub stops"));
         };
         let (dialog, control) = dialed.map_err(|refused| match refused {
-            DialogRefused::NoRoom => DialError::TooMany,
+            DialogRefused::NoRoom => DialError::NoRoom,
+            DialogRefused::Target => no_target(),
             DialogRefused::Caller => {
                 let takes = "The caller has letters, figures, \"+\", \"-\", \"_\" and \".\" only.";
                 DialError::Wrong("from", takes.into())
@@ -333,6 +334,7 @@ impl DialedCall {
                 return Err(state);
             }
         };
+        self.requests.begin();
         self.entry.is_now(CallState::InProgress);
         let Self { entry, dialog, control, tracker, keys, requests, greeting, origin, place, .. } = self;
         let Self { sockets, advertised, session, signaling, on_voicemail, voicemail_message, .. } = self;

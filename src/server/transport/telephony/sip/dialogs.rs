@@ -10,8 +10,8 @@ use crate::server::access::AccessParts;
 use crate::server::edge::client::Client;
 use crate::server::transport::transfers::TransferError;
 use antiphon_sip::{
-    CallId, EndCause, Endpoint, Event, IncomingCall, MAX_CALLS, MAX_MESSAGE_BYTES, OutgoingCall, Output, Peer,
-    TransferProgress, Transport, TrunkId,
+    CallId, EndCause, Endpoint, Event, IncomingCall, InviteError, MAX_CALLS, MAX_MESSAGE_BYTES, OutgoingCall, Output,
+    Peer, TransferProgress, Transport, TrunkId,
 };
 use bytes::Bytes;
 use futures_util::FutureExt;
@@ -99,10 +99,22 @@ pub(super) struct Dial {
 /// Why there is no dialog for a call to be made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum DialogRefused {
-    /// There are too many calls, or too many commands wait.
+    /// There are too many calls, among them those that still end, or too many commands wait.
     NoRoom,
     /// SIP does not take the name of the caller.
     Caller,
+    /// SIP does not take the target.
+    Target,
+}
+
+impl From<InviteError> for DialogRefused {
+    fn from(error: InviteError) -> Self {
+        match error {
+            InviteError::Full => Self::NoRoom,
+            InviteError::Caller => Self::Caller,
+            InviteError::Target => Self::Target,
+        }
+    }
 }
 
 impl DialogHandle {
@@ -312,9 +324,15 @@ impl Dialogs {
             return;
         };
         self.streams.know(dial.outgoing.peer, &dial.host);
-        let call = self.endpoint.invite(Instant::now().into_std(), dial.outgoing);
+        let dialog = match self.endpoint.invite(Instant::now().into_std(), dial.outgoing) {
+            Ok(call) => Ok(self.open(call, hang_up)),
+            Err(error) => {
+                tracing::warn!(%error, "a call out by SIP is not made");
+                Err(DialogRefused::from(error))
+            }
+        };
         // Dropping the dialog of a request that is gone ends the call.
-        let _ = dial.answer.send(call.map(|call| self.open(call, hang_up)).ok_or(DialogRefused::Caller));
+        let _ = dial.answer.send(dialog);
     }
 
     /// Gives the endpoint the passwords that were replaced.
@@ -521,17 +539,21 @@ mod tests {
         Dialogs::new(endpoint, udp, streams, access, trunks, RtpPorts::new(address, address, 20_000, 20_100))
     }
 
-    /// What becomes of a call out by this name.
-    fn dialed(dialogs: &mut Dialogs, from: &str) -> Result<(), DialogRefused> {
-        let (answer, mut dialed) = oneshot::channel();
-        let outgoing = OutgoingCall {
+    /// A call to be made by this name.
+    fn outgoing(from: &str) -> OutgoingCall {
+        OutgoingCall {
             trunk: TrunkId(0),
             peer: Peer { transport: Transport::Udp, address: "192.0.2.9:5060".parse().unwrap() },
             target: "sip:100@192.0.2.9".into(),
             from: from.into(),
             offer: String::new(),
-        };
-        dialogs.dial(Dial { outgoing, host: "192.0.2.9".into(), answer });
+        }
+    }
+
+    /// What becomes of a call out by this name.
+    fn dialed(dialogs: &mut Dialogs, from: &str) -> Result<(), DialogRefused> {
+        let (answer, mut dialed) = oneshot::channel();
+        dialogs.dial(Dial { outgoing: outgoing(from), host: "192.0.2.9".into(), answer });
         dialed.try_recv().expect("an answer").map(drop)
     }
 
@@ -544,6 +566,10 @@ mod tests {
         assert_eq!(dialed(&mut dialogs, "hub"), Err(DialogRefused::NoRoom));
         drop(waiting);
         assert_eq!(dialed(&mut dialogs, "hub"), Ok(()));
+        // Calls that still end leave no room either.
+        let now = Instant::now().into_std();
+        while dialogs.endpoint.invite(now, outgoing("hub")).is_ok() {}
+        assert_eq!(dialed(&mut dialogs, "hub"), Err(DialogRefused::NoRoom));
     }
 
     #[tokio::test]
