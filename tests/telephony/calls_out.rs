@@ -1054,7 +1054,7 @@ async fn a_call_is_transferred_warm_once_it_is_answered() {
     assert_eq!(refer_warm(&hub, id).await, (409, json!("transfer_underway")));
     report(&hub, &made, "in-progress").await;
     until(&hub, id, "in_progress").await;
-    let mut asked = std::pin::pin!(refer_warm(&hub, id));
+    let mut asked = Box::pin(refer_warm(&hub, id));
     let early = tokio::time::timeout(Duration::from_secs(1), &mut asked).await;
     assert!(early.is_err(), "it waits for the stream: {early:?}");
     let mut caller = answer(&hub, &made).await;
