@@ -11,7 +11,7 @@ use super::bridge::BridgeSide;
 use super::call_reports::CallReports;
 use super::conversation::{self, Beginning, HeldLine, Over};
 use super::outgoing::OutgoingEntry;
-use super::reply_progress::ReplySound;
+use super::reply_progress::{ReplySound, reply_progress};
 use super::transfer_requests::{TransferRequests, WarmRequest};
 use crate::config::OnVoicemail;
 use crate::server::access::caller::{Caller, Credential};
@@ -37,13 +37,13 @@ const SETTLED_WITHIN: Duration = Duration::from_secs(10);
 
 /// Makes the warm transfers of one call.
 pub(super) struct WarmTransfers<'a, D> {
-    pub(super) transport: &'a Arc<TransportParts>,
-    pub(super) dialer: &'a D,
+    transport: &'a Arc<TransportParts>,
+    dialer: &'a D,
     /// The caller's side of the conversation.
-    pub(super) line: HeldLine,
+    line: HeldLine,
     /// See [`Beginning::plan_done`].
-    pub(super) plan_done: CancellationToken,
-    pub(super) reply: ReplySound,
+    plan_done: CancellationToken,
+    reply: ReplySound,
 }
 
 /// Calls the targets of one call.
@@ -94,7 +94,16 @@ pub(super) struct ConnectedTarget<H> {
     pub(super) underway: OwnedSemaphorePermit,
 }
 
-impl<D: TargetDialer> WarmTransfers<'_, D> {
+impl<'a, D: TargetDialer> WarmTransfers<'a, D> {
+    /// The transfers of a call whose conversation begins like this, and the beginning that they follow.
+    pub(super) fn beside(transport: &'a Arc<TransportParts>, dialer: &'a D, beginning: Beginning) -> (Self, Beginning) {
+        let Beginning { greeting, tracker, answer, line, plan_done } = beginning;
+        let tracker = tracker.unwrap_or_else(|| reply_progress("").0);
+        let transfers =
+            Self { transport, dialer, line: line.clone(), plan_done: plan_done.clone(), reply: tracker.sound() };
+        (transfers, Beginning { greeting, tracker: Some(tracker), answer, line, plan_done })
+    }
+
     /// Serves requests until a target is ready, once it is settled what the call does about who answered it, and after
     /// [`SETTLED_WITHIN`] at the latest. One that is withdrawn before is dropped. After a failed one the caller is heard
     /// again. Never returns where no request comes.

@@ -12,9 +12,9 @@ use crate::server::transport::calls::{CallEntry, CallState};
 use crate::server::transport::parts::TransportParts;
 use crate::server::transport::telephony::answerer::AnswerPlan;
 use crate::server::transport::telephony::bridge::{self, BridgeEnd, BridgeSide};
-use crate::server::transport::telephony::conversation::{self, Beginning, HeldLine, Over};
+use crate::server::transport::telephony::conversation::{self, Beginning, Over};
 use crate::server::transport::telephony::link;
-use crate::server::transport::telephony::reply_progress::{ReplyTracker, reply_progress};
+use crate::server::transport::telephony::reply_progress::ReplyTracker;
 use crate::server::transport::telephony::transfer_requests::TransferRequests;
 use crate::server::transport::telephony::warm_transfer::{ConnectedTarget, WarmTransfers};
 use antiphon_session::Close;
@@ -22,7 +22,6 @@ use std::future::pending;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio_util::sync::CancellationToken;
 
 /// A call that has its stream and its session.
 pub(in crate::server::transport::telephony) struct AnsweredCall {
@@ -88,18 +87,9 @@ pub(super) async fn serve_answered(
     reported: impl Future<Output = EndCause>,
 ) -> CallEnd {
     let AnsweredCall { tracker, mut requests, greeting, answer, origin, direction } = call;
-    let tracker = tracker.unwrap_or_else(|| reply_progress("").0);
-    let line = HeldLine::default();
     let targets = AccountTargets { transport, accounts, origin: &origin };
-    let plan_done = CancellationToken::new();
-    let transfers = WarmTransfers {
-        transport,
-        dialer: &targets,
-        line: line.clone(),
-        plan_done: plan_done.clone(),
-        reply: tracker.sound(),
-    };
-    let beginning = Beginning { greeting, tracker: Some(tracker), answer, line, plan_done };
+    let beginning = Beginning { greeting, tracker, answer, ..Beginning::default() };
+    let (transfers, beginning) = WarmTransfers::beside(transport, &targets, beginning);
     let mut reported = pin!(reported);
     let BridgeSide { link, leg, start, .. } = &mut *side;
     let target = tokio::select! {

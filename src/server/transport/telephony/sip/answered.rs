@@ -14,9 +14,9 @@ use crate::server::transport::keypad::PressKeys;
 use crate::server::transport::parts::TransportParts;
 use crate::server::transport::telephony::answerer::AnswerPlan;
 use crate::server::transport::telephony::bridge::{self, BridgeEnd, BridgeSide};
-use crate::server::transport::telephony::conversation::{self, Beginning, HeldLine, Over};
+use crate::server::transport::telephony::conversation::{self, Beginning, Over};
 use crate::server::transport::telephony::link;
-use crate::server::transport::telephony::reply_progress::{ReplyTracker, reply_progress};
+use crate::server::transport::telephony::reply_progress::ReplyTracker;
 use crate::server::transport::telephony::transfer_requests::TransferRequests;
 use crate::server::transport::telephony::warm_transfer::{ConnectedTarget, ReadyTarget, WarmTransfers};
 use crate::server::transport::transfers::TransferError;
@@ -27,7 +27,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use tokio::time::timeout;
-use tokio_util::sync::CancellationToken;
 
 /// From the end of the call to a target, which is in another one, to the notice of the caller's side about that.
 const NOTIFIED_WITHIN: Duration = Duration::from_secs(2);
@@ -60,18 +59,9 @@ pub(super) async fn serve_answered(
         entry.call().conclude("no codec");
         return;
     };
-    let tracker = tracker.unwrap_or_else(|| reply_progress("").0);
-    let line = HeldLine::default();
     let targets = SipTargets { transport, dialer, origin: &origin };
-    let plan_done = CancellationToken::new();
-    let transfers = WarmTransfers {
-        transport,
-        dialer: &targets,
-        line: line.clone(),
-        plan_done: plan_done.clone(),
-        reply: tracker.sound(),
-    };
-    let beginning = Beginning { greeting, tracker: Some(tracker), answer, line, plan_done };
+    let beginning = Beginning { greeting, tracker, answer, ..Beginning::default() };
+    let (transfers, beginning) = WarmTransfers::beside(transport, &targets, beginning);
     let keys = Some(Arc::new(key_sender) as Arc<dyn PressKeys>);
     let mut side = BridgeSide { link: link::media(source, sink), leg: Box::new(SipLeg), start, keys };
     let BridgeSide { link, leg, start, .. } = &mut side;
