@@ -17,6 +17,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::time::sleep;
+use tracing::subscriber::DefaultGuard;
 
 const TAKEN: &str = "The provider cannot be asked: another program has taken the account's Stasis application (ARI).";
 
@@ -33,6 +34,14 @@ async fn leaves_after(asterisk: &Asterisk, event: Value) {
     asterisk.events.is_followed.send_replace(false);
 }
 
+/// What this thread logs from now on, until the guard is dropped.
+fn logged() -> (Log, DefaultGuard) {
+    let log = Log::default();
+    let lines = log.clone();
+    let subscriber = tracing_subscriber::fmt().with_writer(move || lines.clone()).finish();
+    (log, tracing::subscriber::set_default(subscriber))
+}
+
 /// How often the hub has connected to the events, or tried it.
 fn n_connections(asterisk: &Asterisk) -> usize {
     asterisk.server.requests().iter().filter(|request| request.path() == "/ari/events").count()
@@ -40,10 +49,7 @@ fn n_connections(asterisk: &Asterisk) -> usize {
 
 #[tokio::test(start_paused = true)]
 async fn an_application_that_another_program_takes_makes_no_calls_and_is_taken_back_after_a_minute() {
-    let log = Log::default();
-    let lines = log.clone();
-    let subscriber = tracing_subscriber::fmt().with_writer(move || lines.clone()).finish();
-    let _logging = tracing::subscriber::set_default(subscriber);
+    let (log, _logging) = logged();
     let mut asterisk = Asterisk::new();
     let hub = asterisk.hub(asterisk.config(), &[], &FakeLlm::default()).await;
     is_taken(&asterisk).await;
@@ -224,10 +230,7 @@ async fn as_many_such_calls_as_are_asked_about_at_a_time_hide_no_other_ones_end(
 
 #[tokio::test(start_paused = true)]
 async fn a_large_event_is_taken_and_one_that_is_too_long_is_named_in_the_log() {
-    let log = Log::default();
-    let lines = log.clone();
-    let subscriber = tracing_subscriber::fmt().with_writer(move || lines.clone()).finish();
-    let _logging = tracing::subscriber::set_default(subscriber);
+    let (log, _logging) = logged();
     let mut asterisk = Asterisk::new();
     let hub = asterisk.hub(asterisk.config(), &[], &FakeLlm::default()).await;
     let (_, created) = call(&hub, json!({"to": CALLEE})).await;

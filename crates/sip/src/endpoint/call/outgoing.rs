@@ -95,7 +95,7 @@ fn is_user(user: &str) -> bool {
 }
 
 impl Endpoint {
-    /// Calls somebody. [`Event::Ringing`], [`Event::Answered`] or [`Event::Ended`] follow; [`Endpoint::hang_up`] gives up.
+    /// Calls a target. [`Event::Ringing`], [`Event::Answered`] or [`Event::Ended`] follow; [`Endpoint::hang_up`] gives up.
     ///
     /// # Errors
     /// [`InviteError`].

@@ -301,7 +301,7 @@ impl RingingCall {
                     }
                     Some(CallStatus::Answered) if !*is_answered => {
                         *is_answered = true;
-                        // Whoever learns of the answer may ask for a transfer, which waits for the stream.
+                        // From its report on a client may ask for a transfer, which waits for the stream.
                         self.requests.begin();
                         self.entry.is_now(CallState::InProgress);
                         until = Instant::now() + STREAM_WITHIN;
