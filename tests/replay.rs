@@ -143,7 +143,13 @@ async fn a_recorded_session_runs_again_to_the_same_decisions() {
     let audio = file.with_extension("wav");
     assert_eq!((mode(&file), mode(&audio)), (0o600, 0o600));
     let wav = hound::WavReader::open(&audio).expect("a WAV file");
-    assert_eq!((wav.spec().sample_rate, u64::from(wav.duration())), (16_000, report.n_windows * 256));
+    assert_eq!((wav.spec().sample_rate, wav.spec().channels), (16_000, 2));
+    assert!(u64::from(wav.duration()) >= report.n_windows * 256, "{} {}", wav.duration(), report.n_windows);
+    let samples: Vec<i16> = wav.into_samples().map(|sample| sample.expect("a sample")).collect();
+    let n_loud =
+        |side: usize| samples.iter().skip(side).step_by(2).filter(|sample| sample.unsigned_abs() > 500).count();
+    assert!(n_loud(0) > 16 * 1_000, "the user, who speaks for more than a second: {}", n_loud(0));
+    assert!(n_loud(1) > 16 * 1_000, "the replies: {}", n_loud(1));
     let left = std::fs::read_dir(file.parent().expect("a folder")).expect("the folder").count();
     assert_eq!(left, 2, "nothing half-written is left");
 }

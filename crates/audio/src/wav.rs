@@ -85,7 +85,15 @@ pub fn write(pcm: &Pcm) -> Vec<u8> {
 
 /// The header of a mono 16-bit file; `len` is `None` for a body that is still being produced.
 pub fn header(rate: SampleRate, len: Option<Samples>) -> [u8; HEADER_LEN] {
-    let data = len.and_then(|len| u32::try_from(len.0 * 2).ok()).filter(|&bytes| bytes < UNKNOWN_SIZE - 36);
+    header_of(1, rate, len)
+}
+
+/// The same of a file with several channels, `len` samples in each.
+pub fn header_of(channels: u16, rate: SampleRate, len: Option<Samples>) -> [u8; HEADER_LEN] {
+    let frame_bytes = 2 * u32::from(channels);
+    let data = len
+        .and_then(|len| u32::try_from(len.0.checked_mul(frame_bytes.into())?).ok())
+        .filter(|&bytes| bytes < UNKNOWN_SIZE - 36);
     let mut header = [0; HEADER_LEN];
     let mut at = 0;
     let mut put = |bytes: &[u8]| {
@@ -96,13 +104,13 @@ pub fn header(rate: SampleRate, len: Option<Samples>) -> [u8; HEADER_LEN] {
     put(&data.map_or(UNKNOWN_SIZE, |bytes| bytes + 36).to_le_bytes());
     put(b"WAVEfmt ");
     put(&16u32.to_le_bytes());
-    // PCM, one channel.
+    // PCM.
     put(&1u16.to_le_bytes());
-    put(&1u16.to_le_bytes());
+    put(&channels.to_le_bytes());
     put(&rate.hz().to_le_bytes());
-    put(&(rate.hz() * 2).to_le_bytes());
-    // Two bytes a frame, 16 bits a sample.
-    put(&2u16.to_le_bytes());
+    put(&(rate.hz() * frame_bytes).to_le_bytes());
+    put(&(2 * channels).to_le_bytes());
+    // Bits of a sample.
     put(&16u16.to_le_bytes());
     put(b"data");
     put(&data.unwrap_or(UNKNOWN_SIZE).to_le_bytes());

@@ -310,6 +310,9 @@ impl Actor {
                 Action::Hold => {
                     self.setup.metrics.held();
                     self.client.hold();
+                    if self.client.is_framed() {
+                        self.hearing.reply_held();
+                    }
                 }
                 Action::Release { held_at } => {
                     self.client.release(self.hearing.position().saturating_sub(held_at));
@@ -686,11 +689,15 @@ impl Actor {
         let at = self.client.sounds_at(&item, &self.dialog, position, now);
         let is_heard = self.hearing.may_hear_reply(now);
         let Some(voice) = self.speaking.voice(response) else { return };
-        let reference = is_heard.then(|| voice.reference(pcm));
+        let is_recorded = self.hearing.recorder().keeps_audio();
+        let reference = (is_heard || is_recorded).then(|| voice.reference(pcm));
         let made = voice.push(pcm);
         if let Some(reference) = reference {
-            self.hearing.reply_sounds(at, &reference);
+            if is_heard {
+                self.hearing.reply_sounds(at, &reference);
+            }
             self.client.sounds_until(at + reference.len());
+            self.hearing.recorder().reply_sounds(at, reference);
         }
         self.packed(response, &item, index, made);
     }

@@ -92,7 +92,8 @@ impl Beginning {
             max_tool_rounds,
             speculation,
         };
-        let recorder = setup.recorder(&id, setup.turns(&session), start);
+        let consent = opening.recording_consent.as_ref();
+        let recorder = setup.recorder(&id, consent, setup.turns(&session), start);
         let dialog = Dialog::new(settings, playback, seed)
             .with_follow_up_after(follow_up_after)
             .with_max_tool_rounds(max_tool_rounds)

@@ -54,7 +54,7 @@ antiphon_types::settings! {
         pub refuse_unknown_fields: bool = true, Rule::Switch;
         /// The folder for replay logs, with everything that was said, as text; see server.storage_key.
         pub record: String = String::new(), Rule::Text;
-        /// Whether the microphone's audio is kept beside each replay log, as a WAV file.
+        /// Whether the sound is kept beside each replay log, as a WAV file: left the microphone, right the reply.
         pub record_audio: bool = false, Rule::Switch;
     }
 }

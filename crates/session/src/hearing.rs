@@ -246,13 +246,15 @@ impl Hearing {
         self.ingress.open(item, start, sender);
     }
 
-    /// Completes an utterance. Returns what it is of the microphone's audio, in turn time; `None`: no such utterance is open.
+    /// Completes an utterance. Returns its place in a recording of the session; `None`: no such utterance is open.
     pub(super) fn close_utterance(&mut self, item: &ItemId, end: UtteranceEnd) -> Option<Range<Samples>> {
         let audio = self.ingress.close(item, end == UtteranceEnd::Committed);
         if end == UtteranceEnd::Detected {
             self.ingress.mark_buffer();
         }
-        audio
+        let audio = audio?;
+        let recorder = self.ingress.recorder();
+        Some(recorder.frame_at(audio.start)..recorder.frame_at(audio.end))
     }
 
     /// Abandons an utterance and its transcription.
@@ -341,6 +343,11 @@ impl Hearing {
     /// Reply audio at 16 kHz that will sound from `at` in turn time on.
     pub(super) fn reply_sounds(&mut self, at: Samples, reply: &Pcm) {
         self.ingress.played(at, reply);
+    }
+
+    /// Playback stands still from now on.
+    pub(super) fn reply_held(&mut self) {
+        self.ingress.reply_held();
     }
 
     /// The reply stops sounding now.

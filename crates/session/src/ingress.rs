@@ -432,7 +432,7 @@ impl Ingress {
     fn take_rest(&mut self) -> Vec<i16> {
         let rest = self.microphone.take_rest();
         self.preroll.push(&rest);
-        self.turn.skip(Samples(rest.len() as u64));
+        self.turn.skip(&rest);
         rest
     }
 
@@ -488,6 +488,11 @@ impl Ingress {
         self.microphone.played(at, reply);
     }
 
+    /// Playback stands still from now on.
+    pub(super) fn reply_held(&mut self) {
+        self.recorder().reply_held();
+    }
+
     /// No microphone hears what sounded.
     pub(super) fn forget_reply(&mut self) {
         self.microphone.forget_reply();
@@ -496,11 +501,13 @@ impl Ingress {
     /// The reply stops sounding now.
     pub(super) fn reply_stopped(&mut self) {
         self.microphone.reply_stopped(self.position());
+        self.recorder().reply_stopped();
     }
 
     /// Playback stood still from `since` in turn time until now.
     pub(super) fn reply_resumed(&mut self, since: Samples) {
         self.microphone.reply_resumed(since, self.position().saturating_sub(since));
+        self.recorder().reply_resumed();
     }
 
     fn is_blocked(&mut self) -> bool {

@@ -39,7 +39,7 @@ pub struct Header {
     pub turn: TurnStart,
     /// Names of the engines: VAD, STT, LLM, TTS.
     pub engines: [String; 4],
-    /// The WAV file beside it, where audio was kept: turn time from zero, as the recognizer got it.
+    /// The WAV file beside it, where audio was kept: left the microphone, as the recognizer got it, right the reply, as it sounded.
     pub audio: Option<String>,
 }
 
@@ -89,9 +89,6 @@ pub enum Entry {
         /// The outcome of the last one; the others have none.
         #[serde(skip_serializing_if = "Outcome::is_nothing")]
         outcome: Outcome,
-        /// For the WAV file.
-        #[serde(skip)]
-        audio: Vec<i16>,
     },
     /// See [`Line::Partial`].
     Partial(PartialTranscript),

@@ -1,10 +1,13 @@
-//! Writes a session's replay log: every input of turn-taking and the reducer, and every decision they make.
+//! Writes a session's replay log: every input of turn-taking and the reducer, and every decision they make; with
+//! `session.record_audio` the sound of both sides beside it.
 //!
-//! The actor's side is the [`Recorder`]: it packs windows and puts entries into a bounded queue, and never waits. One task
-//! a session takes them out, serializes them and writes the file. When the queue is full or the disk fails, the log ends
+//! The actor's side is the [`Recorder`]: it packs windows and puts records into a bounded queue, and never waits. One task
+//! a session takes them out, serializes them and writes the files. When the queue is full or the disk fails, the log ends
 //! there and is marked incomplete; the session goes on. With [`Setup::sealing`] the task encrypts what it writes, in the format of
-//! [`sealed`].
+//! [`sealed`]. Where the client is asked, nothing is written before it agrees, and nothing is left once it refuses.
 
+use super::conversation_audio::{CHANNELS, ConversationAudio};
+use super::recording_consent::RecordingConsent;
 use super::replay_log::{
     DialogStart, End, Entry, Header, Outcome, PACKED, PartialTranscript, TurnProbability, TurnStart, VERSION, Windows,
 };
@@ -16,44 +19,76 @@ use antiphon_dialog::turn::{Edge, Ending, Thresholds, TurnTaker, WindowFeatures}
 use antiphon_dialog::{Action, Event};
 use antiphon_engine_api::vad::Vad;
 use antiphon_types::sealed::{self, Form, Head, Sealing};
-use antiphon_types::{SampleRate, Samples, SessionId, Timestamp};
-use std::io::{self, SeekFrom};
+use antiphon_types::{Pcm, SampleRate, Samples, SessionId, Timestamp};
+use std::future::pending;
+use std::io::{self, ErrorKind, SeekFrom};
 use std::ops::Deref;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use tokio::fs::{File, OpenOptions};
 use tokio::io::{AsyncSeekExt, AsyncWriteExt, BufWriter};
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
+use tokio::time::Instant;
 
-/// Entries that wait for the disk: several seconds of the busiest session, with audio 16 MiB at most.
-const ENTRIES: usize = 512;
+/// Records that wait for the disk: several seconds of the busiest session.
+const RECORDS: usize = 512;
 /// Windows of one line: about a second, so that a hub that is killed loses no more.
 const WINDOWS_A_LINE: usize = 64;
+/// Samples of one record of audio from which on it is written: a second of both sides.
+const SAMPLES_A_RECORD: usize = 16_000 * CHANNELS as usize;
+/// What waits for the client's consent, in bytes: about two minutes with audio.
+const MAX_EARLY_BYTES: usize = 10 << 20;
+
+/// What the recorder gives to the writer.
+enum Record {
+    Entry(Entry),
+    /// Frames of both sides.
+    Audio(Vec<i16>),
+}
 
 /// The actor's end of a replay log. Does nothing where the session is not recorded.
 #[derive(Default)]
 pub(super) struct Recorder {
-    entries: Option<mpsc::Sender<Entry>>,
-    /// An entry was lost.
+    records: Option<mpsc::Sender<Record>>,
+    /// A record was lost.
     lost: Arc<AtomicBool>,
-    keeps_audio: bool,
     windows: Windows,
-    audio: Vec<i16>,
     outcome: Outcome,
+    /// `None`: the sound is not kept.
+    audio: Option<ConversationAudio>,
+    /// Some of the reply was too much for it.
+    is_cut: bool,
+    /// Frames that were not sent to the writer.
+    frames: Vec<i16>,
 }
 
 impl Recorder {
-    fn new(entries: mpsc::Sender<Entry>, lost: Arc<AtomicBool>, keeps_audio: bool) -> Self {
-        let windows = Windows::default();
-        let audio = Vec::new();
-        let outcome = Outcome::default();
-        Self { entries: Some(entries), lost, keeps_audio, windows, audio, outcome }
+    fn new(records: mpsc::Sender<Record>, lost: Arc<AtomicBool>, keeps_audio: bool) -> Self {
+        Self {
+            records: Some(records),
+            lost,
+            windows: Windows::default(),
+            outcome: Outcome::default(),
+            audio: keeps_audio.then(|| ConversationAudio::new(Instant::now())),
+            is_cut: false,
+            frames: Vec::new(),
+        }
     }
 
     /// Whether anything is recorded.
     pub(super) fn runs(&self) -> bool {
-        self.entries.is_some()
+        self.records.is_some()
+    }
+
+    /// Whether the sound is recorded.
+    pub(super) fn keeps_audio(&self) -> bool {
+        self.runs() && self.audio.is_some()
+    }
+
+    /// The place in the recorded sound of a turn time that is not long ago.
+    pub(super) fn frame_at(&self, turn_time: Samples) -> Samples {
+        self.audio.as_ref().map_or(turn_time, |audio| audio.frame_at(turn_time))
     }
 
     /// The reducer took `event` and returned `actions`.
@@ -61,52 +96,118 @@ impl Recorder {
         self.put(|| Entry::Step { at, event, actions: actions.to_vec() });
     }
 
+    /// Reply audio at 16 kHz that sounds from `at` in turn time on.
+    pub(super) fn reply_sounds(&mut self, at: Samples, reply: Pcm) {
+        if !self.keeps_audio() {
+            return;
+        }
+        let frames = &mut self.frames;
+        let fits =
+            self.audio.as_mut().is_none_or(|audio| audio.reply_sounds(Instant::now(), at, reply.samples, frames));
+        if !fits && !std::mem::replace(&mut self.is_cut, true) {
+            tracing::warn!("the recording has not all of a reply: more of it waits to be played than is kept");
+        }
+        self.send_full_audio();
+    }
+
+    /// Playback stands still from now on.
+    pub(super) fn reply_held(&mut self) {
+        if let Some(audio) = &mut self.audio {
+            audio.reply_held(Instant::now(), &mut self.frames);
+            self.send_full_audio();
+        }
+    }
+
+    /// Playback goes on.
+    pub(super) fn reply_resumed(&mut self) {
+        if let Some(audio) = &mut self.audio {
+            audio.reply_resumed();
+        }
+    }
+
+    /// The reply stops sounding now.
+    pub(super) fn reply_stopped(&mut self) {
+        if let Some(audio) = &mut self.audio {
+            audio.reply_stopped(Instant::now(), &mut self.frames);
+            self.send_full_audio();
+        }
+    }
+
     fn window(&mut self, features: &WindowFeatures, outcome: Outcome, audio: &[i16]) {
         if !self.runs() {
             return;
         }
         if !self.outcome.is_nothing() || self.windows.len() >= WINDOWS_A_LINE || !self.windows.takes(features) {
-            self.flush();
+            self.flush_windows();
         }
         self.windows.push(features);
         self.outcome = outcome;
-        if self.keeps_audio {
-            self.audio.extend_from_slice(audio);
+        self.heard(audio);
+    }
+
+    /// Audio of the microphone, which may be in no window.
+    fn heard(&mut self, microphone: &[i16]) {
+        if !self.runs() {
+            return;
+        }
+        if let Some(audio) = &mut self.audio {
+            audio.heard(Instant::now(), microphone, &mut self.frames);
+            self.send_full_audio();
         }
     }
 
     /// Appends an entry after the windows so far.
     fn put(&mut self, entry: impl FnOnce() -> Entry) {
         if self.runs() {
-            self.flush();
-            self.send(entry());
+            self.flush_windows();
+            self.send(Record::Entry(entry()));
         }
     }
 
-    fn flush(&mut self) {
+    fn flush_windows(&mut self) {
         if self.windows.is_empty() {
             return;
         }
         let room = Windows { packed: Vec::with_capacity(WINDOWS_A_LINE * PACKED), ..Windows::default() };
         let windows = std::mem::replace(&mut self.windows, room);
         let outcome = std::mem::take(&mut self.outcome);
-        let audio = std::mem::take(&mut self.audio);
-        self.send(Entry::Windows { windows, outcome, audio });
+        self.send(Record::Entry(Entry::Windows { windows, outcome }));
     }
 
-    fn send(&mut self, entry: Entry) {
-        let Some(entries) = &self.entries else { return };
-        if entries.try_send(entry).is_err() {
+    /// Sends the frames so far, if they are worth a record.
+    fn send_full_audio(&mut self) {
+        if self.frames.len() >= SAMPLES_A_RECORD {
+            self.send_audio();
+        }
+    }
+
+    fn send_audio(&mut self) {
+        if !self.frames.is_empty() {
+            let room = Vec::with_capacity(SAMPLES_A_RECORD);
+            let frames = std::mem::replace(&mut self.frames, room);
+            self.send(Record::Audio(frames));
+        }
+    }
+
+    fn send(&mut self, record: Record) {
+        let Some(records) = &self.records else { return };
+        if records.try_send(record).is_err() {
             // Entries after a gap could not be replayed.
             self.lost.store(true, Relaxed);
-            self.entries = None;
+            self.records = None;
+            self.audio = None;
+            self.frames = Vec::new();
         }
     }
 }
 
 impl Drop for Recorder {
     fn drop(&mut self) {
-        self.flush();
+        self.flush_windows();
+        if let Some(audio) = &mut self.audio {
+            audio.finish(Instant::now(), &mut self.frames);
+        }
+        self.send_audio();
     }
 }
 
@@ -143,9 +244,10 @@ impl RecordedTurns {
         window
     }
 
-    /// See [`TurnPipeline::skip`].
-    pub(super) fn skip(&mut self, n: Samples) {
-        self.pipeline.skip(n);
+    /// Audio that is in no window; see [`TurnPipeline::skip`].
+    pub(super) fn skip(&mut self, audio: &[i16]) {
+        self.pipeline.skip(Samples(audio.len() as u64));
+        self.recorder.heard(audio);
     }
 
     /// See [`TurnPipeline::position`].
@@ -182,8 +284,14 @@ impl Deref for RecordedTurns {
 }
 
 impl Setup {
-    /// The replay log of a session that begins now, where sessions are recorded.
-    pub(super) fn recorder(&self, id: &SessionId, turns: Turns, dialog: impl FnOnce() -> DialogStart) -> Recorder {
+    /// The replay log of a session that begins now, where sessions are recorded. `consent`: `None`: the client is not asked.
+    pub(super) fn recorder(
+        &self,
+        id: &SessionId,
+        consent: Option<&RecordingConsent>,
+        turns: Turns,
+        dialog: impl FnOnce() -> DialogStart,
+    ) -> Recorder {
         if self.session.record.is_empty() {
             return Recorder::default();
         }
@@ -201,12 +309,13 @@ impl Setup {
             engines: names.map(str::to_owned),
             audio: self.session.record_audio.then(|| file(id, "wav", self.sealing.is_some())),
         };
-        let (sender, entries) = mpsc::channel(ENTRIES);
+        let (sender, records) = mpsc::channel(RECORDS);
         let lost = Arc::new(AtomicBool::new(false));
         let keeps_audio = header.audio.is_some();
         let path = Path::new(&self.session.record).join(file(id, "jsonl", self.sealing.is_some()));
         let sealing = self.sealing.clone();
-        self.tasks.spawn(Writer { path, entries, lost: lost.clone(), sealing }.run(header));
+        let consent = consent.map(RecordingConsent::watch);
+        self.tasks.spawn(Writer { path, records, lost: lost.clone(), sealing, consent }.run(header));
         Recorder::new(sender, lost, keeps_audio)
     }
 }
@@ -214,52 +323,170 @@ impl Setup {
 /// The task that writes one replay log. It ends with the session, which drops the [`Recorder`].
 struct Writer {
     path: PathBuf,
-    entries: mpsc::Receiver<Entry>,
+    records: mpsc::Receiver<Record>,
     lost: Arc<AtomicBool>,
     sealing: Option<Arc<dyn Sealing>>,
+    /// Whether the client agrees; `None`: it is not asked.
+    consent: Option<watch::Receiver<Option<bool>>>,
+}
+
+/// What became of a replay log.
+enum Written {
+    Complete,
+    /// Records were lost.
+    Incomplete,
+    /// The client has not agreed: there are no files.
+    Refused,
+}
+
+/// What was recorded before the client agreed.
+#[derive(Default)]
+struct EarlyRecords {
+    /// Without the header.
+    lines: Vec<Vec<u8>>,
+    audio: Vec<i16>,
+    n_bytes: usize,
+}
+
+impl EarlyRecords {
+    fn push(&mut self, record: Record) -> io::Result<()> {
+        match record {
+            Record::Entry(entry) => {
+                let line = serde_json::to_vec(&entry)?;
+                self.n_bytes += line.len();
+                self.lines.push(line);
+            }
+            Record::Audio(frames) => {
+                self.n_bytes += size_of_val(&frames[..]);
+                self.audio.extend(frames);
+            }
+        }
+        Ok(())
+    }
 }
 
 impl Writer {
     async fn run(mut self, header: Header) {
         match self.write(&header).await {
-            Ok(true) => tracing::debug!(file = %self.path.display(), "the session is recorded"),
-            Ok(false) => {
+            Ok(Written::Complete) => tracing::debug!(file = %self.path.display(), "the session is recorded"),
+            Ok(Written::Refused) => {
+                tracing::debug!(session = %header.session, "the session is not recorded: its client has not agreed")
+            }
+            Ok(Written::Incomplete) => {
                 tracing::warn!(file = %self.path.display(), "the recording is incomplete: the disk was too slow")
             }
             Err(error) => tracing::warn!(file = %part(&self.path).display(), %error, "the session cannot be recorded"),
         }
     }
 
-    /// Writes everything; says whether nothing is missing.
-    async fn write(&mut self, header: &Header) -> io::Result<bool> {
+    /// Writes everything, if the client agrees or is not asked.
+    async fn write(&mut self, header: &Header) -> io::Result<Written> {
+        let Some(early) = self.until_agreed().await? else { return Ok(Written::Refused) };
+        let audio_path = header.audio.as_ref().map(|name| self.path.with_file_name(name));
+        let is_refused = self.write_files(header, early, audio_path.as_deref()).await?;
+        let paths = [audio_path.as_ref(), Some(&self.path)].into_iter().flatten();
+        for path in paths {
+            match is_refused {
+                true => remove(&part(path)).await?,
+                false => tokio::fs::rename(part(path), path).await?,
+            }
+        }
+        Ok(match (is_refused, self.lost.load(Relaxed)) {
+            (true, _) => Written::Refused,
+            (false, true) => Written::Incomplete,
+            (false, false) => Written::Complete,
+        })
+    }
+
+    /// Keeps what is recorded until the client agrees. `None`: it does not, or too much has come, or the session has ended.
+    async fn until_agreed(&mut self) -> io::Result<Option<EarlyRecords>> {
+        let mut early = EarlyRecords::default();
+        let Some(consent) = &mut self.consent else { return Ok(Some(early)) };
+        loop {
+            tokio::select! {
+                biased;
+                agrees = decided(consent) => return Ok(agrees.then_some(early)),
+                record = self.records.recv() => match record {
+                    Some(record) => early.push(record)?,
+                    None => return Ok(None),
+                },
+            }
+            if early.n_bytes > MAX_EARLY_BYTES {
+                tracing::warn!("a session is not recorded: its client was asked, and has not answered in time");
+                return Ok(None);
+            }
+        }
+    }
+
+    /// Writes both files until the session ends or the client refuses, which it returns.
+    async fn write_files(
+        &mut self,
+        header: &Header,
+        early: EarlyRecords,
+        audio_path: Option<&Path>,
+    ) -> io::Result<bool> {
         let seal = |extension| self.sealing.clone().map(|sealing| Sealed::new(sealing, &header.session, extension));
         let mut lines = Lines::create(&part(&self.path), seal("jsonl")).await?;
-        let audio_path = header.audio.as_ref().map(|name| self.path.with_file_name(name));
-        let mut audio = match &audio_path {
+        let mut audio = match audio_path {
             Some(path) => Some(Audio::create(path, seal("wav")).await?),
             None => None,
         };
         lines.write(header).await?;
-        let mut n_lines = 0;
-        while let Some(entry) = self.entries.recv().await {
-            lines.write(&entry).await?;
-            n_lines += 1;
-            if let (Entry::Windows { audio: pcm, .. }, Some(audio)) = (&entry, &mut audio) {
-                audio.write(pcm).await?;
+        let mut n_lines = early.lines.len() as u64;
+        for line in early.lines {
+            lines.write_line(line).await?;
+        }
+        if let Some(audio) = &mut audio {
+            audio.write(&early.audio).await?;
+        }
+        loop {
+            let record = tokio::select! {
+                biased;
+                () = refused(&mut self.consent) => return Ok(true),
+                record = self.records.recv() => record,
+            };
+            match (record, &mut audio) {
+                (Some(Record::Entry(entry)), _) => {
+                    lines.write(&entry).await?;
+                    n_lines += 1;
+                }
+                (Some(Record::Audio(frames)), Some(audio)) => audio.write(&frames).await?,
+                (Some(Record::Audio(_)), None) => {}
+                (None, _) => break,
             }
-            if self.entries.is_empty() {
+            if self.records.is_empty() {
                 lines.to.flush().await?;
             }
         }
         let complete = !self.lost.load(Relaxed);
         lines.write(&Entry::End(End { complete, n_lines })).await?;
         lines.to.flush().await?;
-        if let (Some(audio), Some(path)) = (audio, &audio_path) {
+        if let Some(audio) = audio {
             audio.finish().await?;
-            tokio::fs::rename(part(path), path).await?;
         }
-        tokio::fs::rename(part(&self.path), &self.path).await?;
-        Ok(complete)
+        Ok(false)
+    }
+}
+
+/// Resolves once the client has decided; whether it agrees. It does not where the decision is never made. Cancel safe.
+async fn decided(consent: &mut watch::Receiver<Option<bool>>) -> bool {
+    consent.wait_for(Option::is_some).await.is_ok_and(|decision| *decision == Some(true))
+}
+
+/// Resolves once the client refuses; never, where it is not asked. Cancel safe.
+async fn refused(consent: &mut Option<watch::Receiver<Option<bool>>>) {
+    if let Some(consent) = consent
+        && consent.wait_for(|decision| *decision == Some(false)).await.is_ok()
+    {
+        return;
+    }
+    pending().await
+}
+
+async fn remove(path: &Path) -> io::Result<()> {
+    match tokio::fs::remove_file(path).await {
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
+        other => other,
     }
 }
 
@@ -313,7 +540,10 @@ impl Lines {
     }
 
     async fn write(&mut self, line: &impl serde::Serialize) -> io::Result<()> {
-        let mut text = serde_json::to_vec(line)?;
+        self.write_line(serde_json::to_vec(line)?).await
+    }
+
+    async fn write_line(&mut self, mut text: Vec<u8>) -> io::Result<()> {
         if let Some(sealed) = &mut self.sealed {
             text = sealed.line(&text);
         }
@@ -325,7 +555,7 @@ impl Lines {
 /// The WAV file beside a recording.
 struct Audio {
     file: BufWriter<File>,
-    n: Samples,
+    n_frames: Samples,
     sealed: Option<Sealed>,
     /// Where the WAV header stands, in bytes. Sealed it is a block of its own, so that it can be replaced.
     start: u64,
@@ -335,7 +565,7 @@ impl Audio {
     async fn create(path: &Path, mut sealed: Option<Sealed>) -> io::Result<Self> {
         let mut file = BufWriter::new(create(&part(path)).await?);
         let mut start = 0;
-        let mut header = wav::header(SampleRate::HZ_16000, None).to_vec();
+        let mut header = wav::header_of(CHANNELS, SampleRate::HZ_16000, None).to_vec();
         if let Some(sealed) = &mut sealed {
             let head = sealed.head(Form::Blocks);
             file.write_all(&head).await?;
@@ -343,12 +573,12 @@ impl Audio {
             header = sealed.block(false, &header);
         }
         file.write_all(&header).await?;
-        Ok(Self { file, n: Samples::ZERO, sealed, start })
+        Ok(Self { file, n_frames: Samples::ZERO, sealed, start })
     }
 
-    async fn write(&mut self, pcm: &[i16]) -> io::Result<()> {
-        self.n += Samples(pcm.len() as u64);
-        let bytes: Vec<u8> = pcm.iter().flat_map(|sample| sample.to_le_bytes()).collect();
+    async fn write(&mut self, frames: &[i16]) -> io::Result<()> {
+        self.n_frames += Samples((frames.len() / usize::from(CHANNELS)) as u64);
+        let bytes: Vec<u8> = frames.iter().flat_map(|sample| sample.to_le_bytes()).collect();
         let Some(sealed) = &mut self.sealed else { return self.file.write_all(&bytes).await };
         for block in bytes.chunks(sealed::MAX_BLOCK) {
             self.file.write_all(&sealed.block(false, block)).await?;
@@ -357,7 +587,7 @@ impl Audio {
     }
 
     async fn finish(mut self) -> io::Result<()> {
-        let mut header = wav::header(SampleRate::HZ_16000, Some(self.n)).to_vec();
+        let mut header = wav::header_of(CHANNELS, SampleRate::HZ_16000, Some(self.n_frames)).to_vec();
         if let Some(sealed) = &mut self.sealed {
             self.file.write_all(&sealed.block(true, &[])).await?;
             header = sealed::seal_block(sealed.sealing.as_ref(), &sealed.name, 0, false, &header);
@@ -390,10 +620,11 @@ pub(super) fn part(path: &Path) -> PathBuf {
 mod tests {
     use super::*;
     use antiphon_engines::vad::Earshot;
+    use tokio_util::task::TaskTracker;
 
     #[test]
     fn a_full_queue_ends_the_recording_and_says_so() {
-        let (sender, mut entries) = mpsc::channel(2);
+        let (sender, mut records) = mpsc::channel(2);
         let lost = Arc::new(AtomicBool::new(false));
         let recorder = Recorder::new(sender, lost.clone(), false);
         let thresholds = Thresholds::from_ms(0.5, 96, 200);
@@ -404,11 +635,136 @@ mod tests {
         recorded.partial("three", Samples(3));
         assert!(!recorded.recorder.runs() && lost.load(Relaxed));
         recorded.partial("four", Samples(4));
-        let texts = std::iter::from_fn(|| entries.try_recv().ok()).map(|entry| match entry {
-            Entry::Partial(partial) => partial.text,
-            other => panic!("{other:?}"),
+        let texts = std::iter::from_fn(|| records.try_recv().ok()).map(|record| match record {
+            Record::Entry(Entry::Partial(partial)) => partial.text,
+            Record::Entry(other) => panic!("{other:?}"),
+            Record::Audio(_) => panic!("the sound is not kept"),
         });
         assert_eq!(texts.collect::<Vec<_>>(), ["one", "two"], "nothing stands behind a gap");
-        assert!(entries.is_closed(), "the writer ends");
+        assert!(records.is_closed(), "the writer ends");
+    }
+
+    /// A session that is recorded once its client agrees.
+    struct Rig {
+        folder: tempfile::TempDir,
+        consent: Option<RecordingConsent>,
+        records: mpsc::Sender<Record>,
+        writer: tokio::task::JoinHandle<()>,
+    }
+
+    impl Rig {
+        fn new() -> Self {
+            let folder = tempfile::tempdir().expect("a folder");
+            let (records, receiver) = mpsc::channel(RECORDS);
+            let consent = RecordingConsent::undecided();
+            let writer = Writer {
+                path: folder.path().join("sess_1.jsonl"),
+                records: receiver,
+                lost: Arc::default(),
+                sealing: None,
+                consent: Some(consent.watch()),
+            };
+            let header = Header {
+                antiphon_replay_log: VERSION,
+                hub: "test".into(),
+                session: "sess_1".into(),
+                started_at: "now".into(),
+                dialog: None,
+                turn: TurnStart { thresholds: Thresholds::from_ms(0.5, 96, 200), ending: Ending::Silence },
+                engines: Default::default(),
+                audio: Some("sess_1.wav".into()),
+            };
+            let writer = TaskTracker::new().spawn(writer.run(header));
+            Self { folder, consent: Some(consent), records, writer }
+        }
+
+        /// A second is recorded.
+        async fn second(&self) {
+            let partial = PartialTranscript { text: "words".into(), audio_end: Samples::ZERO };
+            self.records.send(Record::Entry(Entry::Partial(partial))).await.ok();
+            self.records.send(Record::Audio(vec![1; SAMPLES_A_RECORD])).await.ok();
+            // The writer takes it.
+            while self.records.capacity() < self.records.max_capacity() && !self.records.is_closed() {
+                tokio::task::yield_now().await;
+            }
+        }
+
+        fn decide(&self, agrees: bool) {
+            self.consent.as_ref().expect("it is asked").decide(agrees);
+        }
+
+        fn files(&self) -> Vec<String> {
+            names_in(&self.folder)
+        }
+
+        /// The session ends. Returns the names of the files, their lines, and the seconds of the sound.
+        async fn end(self) -> (Vec<String>, usize, u64) {
+            let Self { folder, consent, records, writer } = self;
+            drop(records);
+            drop(consent);
+            writer.await.expect("it ends");
+            let read = |name: &str| std::fs::read(folder.path().join(name)).unwrap_or_default();
+            let n_lines = read("sess_1.jsonl").split(|byte| *byte == b'\n').filter(|line| !line.is_empty()).count();
+            let n_sound = read("sess_1.wav").len().saturating_sub(wav::HEADER_LEN) as u64;
+            (names_in(&folder), n_lines, n_sound / 64_000)
+        }
+    }
+
+    fn names_in(folder: &tempfile::TempDir) -> Vec<String> {
+        let entries = std::fs::read_dir(folder).expect("the folder");
+        let mut names: Vec<_> = entries.map(|entry| entry.expect("an entry").file_name()).collect();
+        names.sort();
+        names.into_iter().map(|name| name.into_string().expect("text")).collect()
+    }
+
+    const BOTH: [&str; 2] = ["sess_1.jsonl", "sess_1.wav"];
+
+    #[tokio::test]
+    async fn nothing_is_written_before_the_client_agrees_and_then_all_is() {
+        let rig = Rig::new();
+        rig.second().await;
+        assert_eq!(rig.files(), [""; 0], "it was not asked yet");
+        rig.decide(true);
+        rig.second().await;
+        let (files, n_lines, seconds) = rig.end().await;
+        assert_eq!(files, BOTH);
+        assert_eq!((n_lines, seconds), (4, 2), "with the header and the end");
+    }
+
+    #[tokio::test]
+    async fn without_consent_there_is_no_file() {
+        for agrees in [None, Some(false)] {
+            let rig = Rig::new();
+            rig.second().await;
+            if let Some(agrees) = agrees {
+                rig.decide(agrees);
+            }
+            rig.second().await;
+            assert_eq!(rig.end().await.0, [""; 0], "{agrees:?}");
+        }
+    }
+
+    #[tokio::test]
+    async fn what_was_recorded_is_removed_when_the_client_agrees_no_longer() {
+        let rig = Rig::new();
+        rig.decide(true);
+        rig.second().await;
+        assert_eq!(rig.files(), ["sess_1.jsonl.part", "sess_1.wav.part"]);
+        rig.decide(false);
+        rig.records.closed().await;
+        rig.decide(true);
+        assert_eq!(rig.end().await.0, [""; 0], "it does not begin again");
+    }
+
+    #[tokio::test]
+    async fn what_waits_for_consent_is_bounded() {
+        let rig = Rig::new();
+        let n_seconds = MAX_EARLY_BYTES / 64_000 + 1;
+        for _ in 0..n_seconds {
+            rig.second().await;
+        }
+        rig.records.closed().await;
+        rig.decide(true);
+        assert_eq!(rig.end().await.0, [""; 0]);
     }
 }

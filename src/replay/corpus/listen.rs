@@ -221,7 +221,7 @@ impl Lines {
         if !self.windows.is_empty() {
             let windows = std::mem::take(&mut self.windows);
             let outcome = std::mem::take(&mut self.outcome);
-            self.line(&Entry::Windows { windows, outcome, audio: Vec::new() });
+            self.line(&Entry::Windows { windows, outcome });
             self.n += 1;
         }
     }

@@ -1,4 +1,5 @@
-//! `GET /api/turns/{id}/audio`: what the microphone heard of a turn, where the hub records sessions with their sound.
+//! `GET /api/turns/{id}/audio`: the sound of a turn's speech, the user left and the reply right, where the hub records sessions
+//! with their sound.
 //!
 //! It needs an admin key, and each request is in the audit log. The recording is opened with the hub's storage key.
 

@@ -1,5 +1,5 @@
-// What the microphone heard of a turn, where the hub records sessions. It is fetched on request, because the request
-// may need a key that an audio element cannot send.
+// The sound of a turn, the user left and the reply right, where the hub records sessions. It is fetched on request, because
+// the request may need a key that an audio element cannot send.
 
 import { useEffect, useState } from 'preact/hooks';
 import type { Turn } from '../data/turn';
@@ -25,7 +25,7 @@ export function Recording({ turn, ask }: { turn: Turn; ask: (path: string) => Pr
   return (
     <>
       {sound.kind === 'here' ? (
-        <audio controls autoplay src={sound.address} aria-label="What the microphone heard" />
+        <audio controls autoplay src={sound.address} aria-label="The user on the left, the reply on the right" />
       ) : (
         <button type="button" class="pill" disabled={sound.kind === 'loading'} onClick={() => void load()}>
           Play what was said
