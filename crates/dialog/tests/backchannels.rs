@@ -90,8 +90,8 @@ fn without_words_the_length_decides() {
             < held i2
         680 started 300
             open i3
-        1539 tick
-        1540 tick
+        1349 tick
+        1350 tick
             transcribe partially i3
         1599 tick
         1600 tick
@@ -233,7 +233,7 @@ fn agreement_that_goes_on_and_on_does_not_hold_the_reply_for_ever() {
         900 partial i3 yeah
         1600 tick
         1700 partial i3 yeah yeah yeah
-        1940 tick
+        1750 tick
             transcribe partially i3
         2000 tick
             < released i2
@@ -250,7 +250,7 @@ fn a_word_that_ends_late_is_asked_for_before_the_length_decides() {
             < held i2
         680 started 300
             open i3
-        1540 tick
+        1350 tick
             transcribe partially i3
         1550 partial i3 absolutely
         1600 tick
@@ -270,10 +270,10 @@ fn the_beginning_of_a_backchannel_has_until_its_limit_to_become_one() {
         for line in ["600 onset 500", "680 started 300", "1100 partial i3 makes", "1350 partial i3 makes"] {
             runner.run(line);
         }
-        for line in ["1540 tick", "1600 tick"] {
+        for line in ["1350 tick", "1600 tick"] {
             assert_eq!(runner.run(line), [""; 0], "{line}");
         }
-        assert_eq!(runner.run("1940 tick"), ["transcribe partially i3"]);
+        assert_eq!(runner.run("1750 tick"), ["transcribe partially i3"]);
         runner.run(&format!("1950 partial i3 {then}"));
         runner.run("2000 tick")
     };
@@ -451,8 +451,8 @@ fn a_pause_does_not_make_speech_without_words_begin_again() {
         1200 onset 1100
             hold
             < held i2
-        1639 tick
-        1640 tick
+        1449 tick
+        1450 tick
             transcribe partially i3
         1699 tick
         1700 tick

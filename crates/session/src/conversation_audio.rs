@@ -208,12 +208,13 @@ mod tests {
 
         /// What sounds: `m` the microphone, `r` the reply, `b` both, `.` neither, each with its milliseconds.
         fn sounds(&self) -> String {
-            let signs: Vec<char> = self.frames.chunks_exact(2).map(|frame| match frame {
+            let signs = self.frames.chunks_exact(2).map(|frame| match frame {
                 [0, 0] => '.',
                 [_, 0] => 'm',
                 [0, _] => 'r',
                 _ => 'b',
             });
+            let signs: Vec<char> = signs.collect();
             let runs = signs.chunk_by(|sign, next| sign == next);
             runs.map(|run| format!("{}{} ", run[0], run.len() / 16)).collect()
         }

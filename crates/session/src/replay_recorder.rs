@@ -41,6 +41,8 @@ const SAMPLES_A_RECORD: usize = 16_000 * CHANNELS as usize;
 const MAX_EARLY_BYTES: usize = 10 << 20;
 
 /// What the recorder gives to the writer.
+// As large as an entry, which most are.
+#[allow(clippy::large_enum_variant)]
 enum Record {
     Entry(Entry),
     /// Frames of both sides.

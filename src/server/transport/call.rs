@@ -174,6 +174,7 @@ impl Call {
             by_phone,
             limits: Some(Arc::new(admitted.who.limits(&sessions.access))),
             language: caller.language,
+            recording_consent: None,
         };
         let setup = sessions.setup_of_session();
         let setup = match tools {
