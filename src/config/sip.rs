@@ -57,6 +57,9 @@ antiphon_types::settings! {
         pub quiet_hours: String = String::new(), Rule::Text;
         /// Whether the model may end a call, by the tool hang_up.
         pub tool_hang_up: bool = false, Rule::Switch;
+        /// Whether the model may change whether a call is recorded, by the tool set_recording_consent; only where
+        /// telephony.recording_consent is "key".
+        pub tool_recording_consent: bool = false, Rule::Switch;
         /// Whether the model may press keys in calls by SIP, by the tool send_dtmf.
         pub tool_send_dtmf: bool = false, Rule::Switch;
         /// Whom the model may transfer a call to, by the tool transfer_call, by a name that it is told, such as

@@ -6,6 +6,7 @@
 use super::checkpoint::SnapshotSender;
 use super::limits::SessionLimits;
 use super::output::AudioMode;
+use super::recording_consent::RecordingConsent;
 use super::setup::Setup;
 use antiphon_engine_api::tts::find_voice;
 use antiphon_protocol::{AudioFormat, Dialect, OPENAI_VOICES, ServerVad, SessionKind, SessionUpdate, WireError};
@@ -42,6 +43,8 @@ pub struct Opening {
     pub by_phone: bool,
     /// ISO-639-1 code of the language that the client prefers: the recognizer tries it first where it detects the language.
     pub language: Option<&'static str>,
+    /// The session is recorded once its client agrees; `None`: it is not asked.
+    pub recording_consent: Option<RecordingConsent>,
 }
 
 /// The transport of a session that has no other.
