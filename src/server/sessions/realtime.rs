@@ -96,6 +96,7 @@ pub(in crate::server) async fn upgrade(
         transport: None,
         by_phone: false,
         language: caller.language,
+        recording_consent: None,
     };
     let admitted = match admission::admit(&sessions, client, caller.owner, ROUTE) {
         Ok(admitted) => admitted,
