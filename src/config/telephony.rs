@@ -17,18 +17,16 @@ antiphon_types::settings! {
         pub twilio_auth_token_env: String = "TWILIO_AUTH_TOKEN".into(), Rule::Variable;
         /// Address and port that Asterisk connects to by AudioSocket (plain TCP: keep it in your own network).
         pub audiosocket_listen: String = String::new(), Rule::ListenOrNone;
-        /// Accounts that make calls, by a name of yours, each of the 'kind' "twilio" or "asterisk":
-        /// docs/guide/telephony.md. An example: { main = { kind = "twilio", account_sid = "AC0123", numbers =
-        /// ["+15550100"] } }.
+        /// Accounts that make calls, by a name of yours: docs/guide/telephony.md. An example: { main = { kind =
+        /// "twilio", account_sid = "AC0123", numbers = ["+15550100"] } }.
         pub accounts: BTreeMap<String, TelephonyAccount> = BTreeMap::new(), Rule::Accounts;
         /// Keys of a phone are one entry until '#' or until no further key came for this time.
         pub key_pause_ms: u32 = 2_000, Rule::Whole(200, 30_000, "milliseconds");
-        /// Said word for word at the beginning of each phone call that is recorded (session.record), also by SIP,
-        /// before the greeting. "": nothing. At most 500 characters.
+        /// Said word for word before anything else in recorded phone calls (session.record), also by SIP. At most 500
+        /// characters.
         pub recording_notice: String = String::new(), Rule::Text;
-        /// Whether phone calls, also by SIP, are recorded only where their caller agrees: "none": they are recorded
-        /// without a question. "key": only after the caller has pressed 1, until 15 s after recording_notice, which
-        /// has to ask for that; another key, or none, refuses.
+        /// "none": phone calls, also by SIP, are recorded without a question. "key": where the caller presses 1 after
+        /// recording_notice, which has to ask for that.
         pub recording_consent: ConsentMethod = ConsentMethod::None, Rule::OneOf(&["none", "key"]);
         /// What calls begin with, by the number that was called, the stream's parameter 'route' or the UUID of
         /// an AudioSocket; else 'default'. An example: { "+15550100" = { greeting = "Greet the caller.",
