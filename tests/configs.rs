@@ -243,6 +243,16 @@ fn accounts_need_the_hubs_public_address() {
 }
 
 #[test]
+fn callers_are_asked_by_a_notice() {
+    let text = "[telephony]\nkey_pause_ms = 500\nrecording_consent = \"key\"\n";
+    let found = hub_problems(text, &[]);
+    assert_eq!(found.len(), 1, "{found:?}");
+    assert!(found[0].starts_with("my.toml:3: telephony.recording_consent = \"key\" needs"), "{found:?}");
+    let notice = ("ANTIPHON_TELEPHONY__RECORDING_NOTICE", "Press 1 if we may record this call.");
+    assert!(hub_problems(text, &[notice]).is_empty());
+}
+
+#[test]
 fn addresses_and_stages_of_a_cluster_are_checked_without_repeating_a_password() {
     check(
         "[cluster]\nservers = [\"http://a:1\"]\nstages = [\"stt\", \"llm\"]\n",

@@ -37,7 +37,9 @@ pub use sip::{
 };
 pub use speech::SpeechConfig;
 pub use storage_key::StorageKey;
-pub use telephony::{AccountKind, NUMBER_PLACEHOLDER, TelephonyAccount, TelephonyConfig, TelephonyRoute};
+pub use telephony::{
+    AccountKind, ConsentMethod, NUMBER_PLACEHOLDER, TelephonyAccount, TelephonyConfig, TelephonyRoute,
+};
 pub use wyoming::WyomingConfig;
 
 use antiphon_cluster::{ClusterConfig, ClusterError};
@@ -178,7 +180,7 @@ impl Layers {
         }
     }
 
-    /// Adds the problems of `telephony.routes` and `telephony.accounts`.
+    /// Adds the problems of `telephony.routes`, `telephony.accounts` and the notice of a recording.
     fn check_telephony(&mut self) {
         const SECTION: &str = "telephony";
         let Some(settings) = self.settings.get(SECTION).cloned() else { return };
@@ -191,7 +193,9 @@ impl Layers {
             self.problems.push(Problem { origin, message: message.into() });
         }
         for message in telephony.problems() {
-            let key = if message.starts_with("telephony.accounts") { "accounts" } else { "routes" };
+            let keys = ["accounts", "recording_notice", "recording_consent"];
+            let is_of = |key: &&str| message.strip_prefix("telephony.").is_some_and(|rest| rest.starts_with(*key));
+            let key = keys.into_iter().find(is_of).unwrap_or("routes");
             let origin = self.origins.get(&(SECTION, key)).cloned().unwrap_or(Origin::Merged);
             self.problems.push(Problem { origin, message });
         }

@@ -20,7 +20,7 @@ antiphon_types::settings! {
     pub struct SipConfig in "sip" {
         /// Address and port, by UDP and TCP, such as "0.0.0.0:5060".
         pub listen: String = String::new(), Rule::ListenOrNone;
-        /// Address and port by TLS, such as "0.0.0.0:5061". Calls by TLS may be encrypted (SRTP). "": no TLS.
+        /// Address and port by TLS, such as "0.0.0.0:5061". Calls by TLS may be encrypted (SRTP).
         pub tls_listen: String = String::new(), Rule::ListenOrNone;
         /// The file of its certificate, as server.tls_cert, read again on SIGHUP. "": the certificate of the hub's
         /// pages.
@@ -57,14 +57,16 @@ antiphon_types::settings! {
         pub quiet_hours: String = String::new(), Rule::Text;
         /// Whether the model may end a call, by the tool hang_up.
         pub tool_hang_up: bool = false, Rule::Switch;
+        /// Whether the model may record a call or stop that, by the tool set_recording_consent, where
+        /// telephony.recording_consent is "key".
+        pub tool_recording_consent: bool = false, Rule::Switch;
         /// Whether the model may press keys in calls by SIP, by the tool send_dtmf.
         pub tool_send_dtmf: bool = false, Rule::Switch;
         /// Whom the model may transfer a call to, by the tool transfer_call, by a name that it is told, such as
         /// { front_desk = "tel:+4930123" }; these need no entry in transfer_to. At most 64.
         pub tool_transfer_call: BTreeMap<String, String> = BTreeMap::new(), Rule::TextsByName(64, 256, "tel:+4930123");
-        /// How transfer_call transfers: "blind": the other side calls the target in the hub's place; the model
-        /// does not learn what comes of it. "warm": the hub calls the target, says the model's summary and
-        /// connects the caller; such a call is one of max_calls_out.
+        /// "blind": the other side calls the target in the hub's place. "warm": the hub calls it, says the model's
+        /// summary and connects the caller; that is one of max_calls_out.
         pub tool_transfer_kind: TransferKind = TransferKind::Blind, Rule::OneOf(&["blind", "warm"]);
         /// What a call out does when an answering machine answers: "go_on", as with a person; "hang_up";
         /// "leave_message" after its beep, and then hang up; "ask_model": the model is told after the beep.
@@ -76,9 +78,8 @@ antiphon_types::settings! {
             "Leave a short message on this answering machine: who calls, and why. Then say goodbye."
                 .into(),
             Rule::Text;
-        /// Where signed webhooks of calls go. By realtime.call.incoming the hub asks about each call that comes
-        /// in: it rings until a client accepts or rejects it. A URL without '?', such as
-        /// "https://calls.example.com/incoming". "": all calls are answered.
+        /// Where signed webhooks of calls go, such as "https://calls.example.com/incoming", without '?'. "": all
+        /// calls are answered.
         pub webhook_url: String = String::new(), Rule::UrlOrNone;
         /// What is posted there: "incoming", the question whether a call is answered; "states", how far calls
         /// are. Without "incoming" all calls are answered.
@@ -89,10 +90,7 @@ antiphon_types::settings! {
         pub webhook_decision_seconds: u32 = 20, Rule::Whole(1, 120, "seconds");
         /// What becomes of a call without a decision: "refuse" (480), or "answer", as without a webhook.
         pub webhook_undecided: UndecidedCall = UndecidedCall::Refuse, Rule::OneOf(&["refuse", "answer"]);
-        /// Who may call, by a name of yours, with the keys 'allow', 'username', 'password_env', 'register',
-        /// 'register_as', 'host' (host or host:port by which the hub calls), 'transport' ("udp", "tcp", "tls"), 'srtp'
-        /// ("optional", "required"), 'refer_replaces', 'caller', 'key' and 'route': docs/guide/sip.md. An example:
-        /// { office = { allow = ["10.0.0.5"] } }.
+        /// Who may call, by a name of yours: docs/guide/sip.md. An example: { office = { allow = ["10.0.0.5"] } }.
         pub trunks: BTreeMap<String, SipTrunk> = BTreeMap::new(), Rule::Trunks;
     }
 }

@@ -17,17 +17,33 @@ antiphon_types::settings! {
         pub twilio_auth_token_env: String = "TWILIO_AUTH_TOKEN".into(), Rule::Variable;
         /// Address and port that Asterisk connects to by AudioSocket (plain TCP: keep it in your own network).
         pub audiosocket_listen: String = String::new(), Rule::ListenOrNone;
-        /// Accounts that make calls, by a name of yours, each of the 'kind' "twilio" or "asterisk":
-        /// docs/guide/telephony.md. An example: { main = { kind = "twilio", account_sid = "AC0123", numbers =
-        /// ["+15550100"] } }.
+        /// Accounts that make calls, by a name of yours: docs/guide/telephony.md. An example: { main = { kind =
+        /// "twilio", account_sid = "AC0123", numbers = ["+15550100"] } }.
         pub accounts: BTreeMap<String, TelephonyAccount> = BTreeMap::new(), Rule::Accounts;
         /// Keys of a phone are one entry until '#' or until no further key came for this time.
         pub key_pause_ms: u32 = 2_000, Rule::Whole(200, 30_000, "milliseconds");
+        /// Said word for word before anything else in recorded phone calls (session.record), also by SIP. At most 500
+        /// characters.
+        pub recording_notice: String = String::new(), Rule::Text;
+        /// "none": phone calls, also by SIP, are recorded without a question. "key": where the caller presses 1 after
+        /// recording_notice, which has to ask for that.
+        pub recording_consent: ConsentMethod = ConsentMethod::None, Rule::OneOf(&["none", "key"]);
         /// What calls begin with, by the number that was called, the stream's parameter 'route' or the UUID of
         /// an AudioSocket; else 'default'. An example: { "+15550100" = { greeting = "Greet the caller.",
         /// session = {} } }.
         pub routes: BTreeMap<String, TelephonyRoute> = BTreeMap::new(), Rule::Routes;
     }
+}
+
+/// How callers agree to be recorded.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ConsentMethod {
+    /// They are not asked.
+    #[default]
+    None,
+    /// By a key of the phone.
+    Key,
 }
 
 /// What calls of a route begin with.
@@ -102,6 +118,9 @@ pub struct TelephonyAccount {
 /// What stands for the number in [`TelephonyAccount::endpoint`].
 pub const NUMBER_PLACEHOLDER: &str = "{number}";
 
+/// The longest notice of a recording: some 40 s of speech.
+const MAX_NOTICE_CHARS: usize = 500;
+
 /// The name of the hub in Asterisk's configuration, where an account names no other.
 const NAME_IN_ASTERISK: &str = "antiphon";
 
@@ -111,12 +130,22 @@ impl TelephonyConfig {
         self.accounts.values().any(|account| account.kind == AccountKind::Twilio)
     }
 
-    /// The routes whose session is invalid, and the accounts that cannot be used, each with the reason.
+    /// The routes whose session is invalid, the accounts that cannot be used, and what is wrong with the notice of a
+    /// recording, each with the reason.
     pub fn problems(&self) -> impl Iterator<Item = String> {
         let invalid = self.routes.iter().filter_map(|(name, route)| Some((name, route.settings().err()?)));
         let routes = invalid.map(|(name, error)| format!("telephony.routes.{name:?}: {}", error.message));
         let unusable = self.accounts.iter().filter_map(|(name, account)| Some((name, account.problem()?)));
-        routes.chain(unusable.map(|(name, problem)| format!("telephony.accounts.{name}: {problem}")))
+        let accounts = unusable.map(|(name, problem)| format!("telephony.accounts.{name}: {problem}"));
+        let is_too_long = self.recording_notice.chars().count() > MAX_NOTICE_CHARS;
+        let too_long =
+            is_too_long.then(|| format!("telephony.recording_notice has more than {MAX_NOTICE_CHARS} characters"));
+        let asks_nothing = self.recording_consent == ConsentMethod::Key && self.recording_notice.trim().is_empty();
+        let unasked = asks_nothing.then(|| {
+            "telephony.recording_consent = \"key\" needs telephony.recording_notice, which asks the caller to press 1"
+                .to_owned()
+        });
+        routes.chain(accounts).chain(too_long).chain(unasked)
     }
 }
 
@@ -319,6 +348,20 @@ mod tests {
             let found = problem(change).unwrap();
             assert!(found.contains(key), "{found}");
         }
+    }
+
+    #[test]
+    fn callers_who_are_asked_hear_what_to_press() {
+        let problem = |recording_notice: &str, recording_consent: ConsentMethod| {
+            let recording_notice = recording_notice.to_owned();
+            let config = TelephonyConfig { recording_notice, recording_consent, ..TelephonyConfig::default() };
+            config.problems().next().unwrap_or_default()
+        };
+        assert_eq!(problem("", ConsentMethod::None), "");
+        assert_eq!(problem(&"ö".repeat(500), ConsentMethod::None), "");
+        assert_eq!(problem("We record this call if you press 1.", ConsentMethod::Key), "");
+        assert!(problem(" ", ConsentMethod::Key).contains("needs telephony.recording_notice"));
+        assert!(problem(&"x".repeat(501), ConsentMethod::None).contains("more than 500 characters"));
     }
 
     #[test]

@@ -373,6 +373,10 @@ fn router(app: App) -> Router {
             "/v1/realtime/calls/{id}/refer",
             post(call_control::refer).layer(DefaultBodyLimit::max(call_control::MAX_BODY_BYTES)),
         )
+        .route(
+            "/v1/realtime/calls/{id}/recording",
+            post(call_control::set_recording).layer(DefaultBodyLimit::max(call_control::MAX_BODY_BYTES)),
+        )
         .route("/v1/rtvi", get(rtvi::upgrade).layer(axum::middleware::map_response(websocket::with_version)))
         .route("/v1/rtvi/start", post(rtvi::offer::start).layer(DefaultBodyLimit::max(signaling::MAX_BODY_BYTES)))
         .route("/v1/rtvi/api/offer", rtvi_offers())

@@ -5,13 +5,14 @@ use super::incoming::Receiver;
 use super::phone::Phone;
 use super::{config, soon};
 use crate::hub::{Hub, engines};
-use antiphon::config::{Config, OnVoicemail};
+use antiphon::config::{Config, ConsentMethod, OnVoicemail};
 use antiphon_engine_api::fakes::llm::FakeLlm;
 use antiphon_engine_api::fakes::stt::FakeStt;
 use antiphon_engine_api::fakes::tts::FakeTts;
 use antiphon_sip::sdp::Codec;
 use antiphon_sip::{Message, Method};
 use serde_json::{Value, json};
+use tempfile::TempDir;
 use tokio::net::UdpSocket;
 
 const MACHINE: &str = "You've reached Anna. Please leave a message after the tone.";
@@ -147,6 +148,58 @@ async fn a_fax_machine_ends_the_call() {
     call.hub.until("antiphon_sessions_active ", 0.0).await;
     assert_eq!(call.described().await["answered_by"], "fax");
     call.hub.stop().await;
+}
+
+/// The same settings, with which calls are recorded in this folder where the other side agrees.
+fn recording(on_voicemail: OnVoicemail, folder: &TempDir) -> Config {
+    let mut config = setting(on_voicemail, "pcmu");
+    config.session.record = folder.path().display().to_string();
+    // 1,250 ms of the fake voice.
+    config.telephony.recording_notice = "Press one to be recorded.".into();
+    config.telephony.recording_consent = ConsentMethod::Key;
+    config
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_person_hears_the_notice_before_any_reply() {
+    for on_voicemail in [OnVoicemail::HangUp, OnVoicemail::GoOn] {
+        let folder = tempfile::tempdir().expect("a folder");
+        let config = recording(on_voicemail, &folder);
+        let mut call = AnsweredCall::new(config, &["Hello?"], "Good morning.", json!({})).await;
+        if on_voicemail != OnVoicemail::GoOn {
+            call.phone.voice(500).await;
+        }
+        call.phone.until("the notice", |phone| phone.heard_ms() >= 1_200).await;
+        call.phone.talk(0.0, 1_000).await;
+        assert_eq!(call.llm.requests().len(), 0, "what was said before the notice is not answered");
+        assert!((1_200..=1_300).contains(&call.phone.heard_ms()), "{} ms", call.phone.heard_ms());
+        assert_eq!(call.described().await["recording"], "waiting");
+        call.phone.press(1).await;
+        call.phone.until("the greeting", |phone| phone.heard_ms() >= 2_500).await;
+        assert_eq!(call.described().await["recording"], "recorded");
+        assert_eq!(call.llm.requests().len(), 1);
+        assert!(call.request(0).contains("Say good morning."), "{}", call.request(0));
+        call.hub.stop().await;
+        assert!(std::fs::read_dir(folder.path()).expect("a folder").count() > 0);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_machine_hears_its_message_without_a_notice_and_is_not_recorded() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let config = recording(OnVoicemail::LeaveMessage, &folder);
+    let mut call = AnsweredCall::new(config, &[MACHINE], "Your bread is ready.", json!({})).await;
+    call.phone.voice(3_000).await;
+    call.phone.talk(0.0, 1_000).await;
+    call.phone.tone(1_000.0, 400).await;
+    call.phone.until("the hub hangs up", |phone| phone.is_ended).await;
+    // 20 characters.
+    assert!((980..=1_100).contains(&call.phone.heard_ms()), "{} ms", call.phone.heard_ms());
+    call.hub.until("antiphon_sessions_active ", 0.0).await;
+    let ended = call.described().await;
+    assert_eq!((&ended["answered_by"], &ended["recording"]), (&json!("voicemail"), &json!("refused")));
+    call.hub.stop().await;
+    assert_eq!(std::fs::read_dir(folder.path()).expect("a folder").count(), 0);
 }
 
 #[tokio::test(start_paused = true)]

@@ -1,12 +1,13 @@
 //! Phone calls by SIP: phones over real sockets at a real hub. [`calling`] has the calls out, [`answering`] who answers
-//! them, [`incoming`] the calls that clients decide about, [`secure`] those by TLS, [`reports`] RTCP, [`tools`] those of the model, [`warm`] warm transfers, [`judges`] has the programs of
-//! others.
+//! them, [`incoming`] the calls that clients decide about, [`secure`] those by TLS, [`reports`] RTCP, [`tools`] those of the
+//! model, [`recording`] recorded calls, [`warm`] warm transfers, [`judges`] has the programs of others.
 
 mod answering;
 pub mod calling;
 pub mod incoming;
 mod judges;
 mod phone;
+mod recording;
 mod reports;
 mod secure;
 pub mod tools;

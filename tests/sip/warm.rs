@@ -269,6 +269,28 @@ async fn a_caller_who_waits_is_not_prompted_and_the_silence_counts_from_its_retu
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_target_hears_no_notice_of_a_recording_and_is_not_recorded() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let record = |config: &mut Config| {
+        config.session.record = folder.path().display().to_string();
+        config.telephony.recording_notice = "This call is recorded.".into();
+    };
+    let mut call = WarmCall::new(&["Hello?"], record).await;
+    call.caller.until("the notice", |caller| caller.heard_ms() >= 1_080).await;
+    call.caller.talk(0.0, 500).await;
+    let mut target = call.connect(Codec::Pcmu).await;
+    assert!((850..=960).contains(&target.heard_ms()), "the summary alone: {} ms", target.heard_ms());
+    let target_id = call.target_id().await;
+    assert_eq!(call.described(&call.id).await["recording"], "recorded");
+    assert_eq!(call.described(&target_id).await["recording"], "none");
+    target.send(Method::Bye, "", "").await;
+    let ended = call.caller.until("the caller is hung up on", |caller| caller.is_ended);
+    tokio::join!(ended, target.talk(0.0, 100));
+    call.end().await;
+    assert_eq!(std::fs::read_dir(folder.path()).expect("a folder").count(), 1, "the log of the caller's session");
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_target_that_holds_the_call_hears_the_whole_summary_after_it() {
     for heard_before_ms in [0, 200] {
         let mut call = WarmCall::new(&[], |_| {}).await;

@@ -5,6 +5,7 @@ mod audiosocket;
 mod calls_out;
 mod narrow;
 pub mod phone;
+mod recording;
 
 use crate::hub::{Hub, Socket, engines};
 use crate::turns::{get, ms, turn};

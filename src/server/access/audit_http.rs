@@ -63,6 +63,7 @@ fn action(method: &Method, route: &str) -> Option<&'static str> {
         ("DELETE", "/v1/audio/speech/jobs/{id}") => "job.cancel",
         ("POST", "/v1/realtime/calls/{id}/accept") => "call.accept",
         ("POST", "/v1/realtime/calls/{id}/hangup") => "call.hangup",
+        ("POST", "/v1/realtime/calls/{id}/recording") => "call.recording",
         ("POST", "/v1/realtime/calls/{id}/refer") => "call.transfer",
         ("POST", "/v1/realtime/calls/{id}/reject") => "call.reject",
         ("GET", "/api/turns/{id}/audio") => "recording.read",

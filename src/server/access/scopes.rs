@@ -140,6 +140,7 @@ pub(in crate::server) fn needed(method: &Method, route: Option<&str>) -> AccessR
         | "/v1/realtime/calls/{id}"
         | "/v1/realtime/calls/{id}/accept"
         | "/v1/realtime/calls/{id}/hangup"
+        | "/v1/realtime/calls/{id}/recording"
         | "/v1/realtime/calls/{id}/refer"
         | "/v1/realtime/calls/{id}/reject"
         | "/api/turns"

@@ -19,7 +19,8 @@ use antiphon_engine_api::llm::Llm;
 use antiphon_protocol::frame::MicrophoneFrame;
 use antiphon_protocol::{Dialect, SessionKind, SessionUpdate, WireError};
 use antiphon_session::{
-    AudioMode, BudgetPermit, Close, Handle, Inbound, InboundPayload, Opening, Output, OutputAudio, OutputEvent, Setup,
+    AudioMode, BudgetPermit, Close, Handle, Inbound, InboundPayload, Opening, Output, OutputAudio, OutputEvent,
+    RecordingConsent, Setup,
 };
 use antiphon_types::{KeyId, Samples, SessionId};
 use bytes::Bytes;
@@ -48,8 +49,13 @@ pub(in crate::server) struct CallOpening {
     /// Tools that the hub itself offers to the model.
     pub(in crate::server) tools: Option<HubServer>,
     /// What answers in the place of the hub's language model.
-    pub(in crate::server) llm: Option<Arc<dyn Llm>>,
+    pub(in crate::server) llm: Option<ModelChange>,
+    /// What its peer decides about its recording; `None`: it is not asked.
+    pub(in crate::server) recording_consent: Option<RecordingConsent>,
 }
+
+/// Makes what answers in the place of the language model that it gets.
+pub(in crate::server) type ModelChange = Box<dyn FnOnce(Arc<dyn Llm>) -> Arc<dyn Llm> + Send>;
 
 /// An open session. Dropping it ends the session.
 ///
@@ -157,7 +163,8 @@ impl Call {
         caller: Caller,
         opening: CallOpening,
     ) -> Self {
-        let CallOpening { mode, settings, model, intent, transport, by_phone, tools, llm, .. } = opening;
+        let CallOpening { mode, settings, model, intent, transport, by_phone, tools, llm, recording_consent, .. } =
+            opening;
         let dialect = sessions.dialect();
         let revoked = caller.lease(&sessions.access.keys);
         let opening = Opening {
@@ -174,7 +181,7 @@ impl Call {
             by_phone,
             limits: Some(Arc::new(admitted.who.limits(&sessions.access))),
             language: caller.language,
-            recording_consent: None,
+            recording_consent,
         };
         let setup = sessions.setup_of_session();
         let setup = match tools {
@@ -182,7 +189,10 @@ impl Call {
             None => setup,
         };
         let setup = match llm {
-            Some(llm) => Arc::new(Setup { engines: Engines { llm, ..setup.engines.clone() }, ..Setup::clone(&setup) }),
+            Some(change) => {
+                let llm = change(setup.engines.llm.clone());
+                Arc::new(Setup { engines: Engines { llm, ..setup.engines.clone() }, ..Setup::clone(&setup) })
+            }
             None => setup,
         };
         let handle = setup.open(opening);

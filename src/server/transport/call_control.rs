@@ -1,11 +1,12 @@
 //! What a client does to a call from outside: `GET /v1/realtime/calls`, `GET .../{id}`, `POST .../{id}/accept`, `reject`,
-//! `hangup`, `refer`; and the answers to calls that are not made.
+//! `hangup`, `refer`, `recording`; and the answers to calls that are not made.
 //!
 //! The router calls it for calls of any transport. A client sees, ends and transfers the calls of its key.
 
 use super::call::read_phone_settings;
 use super::calls::{CallDecision, DecisionError};
 use super::parts::TransportParts;
+use super::recording::DecisionRefused;
 use super::transfers::{DialError, MAX_SUMMARY_BYTES, ProviderError, TransferError};
 use super::webrtc::signaling::invalid;
 use crate::server::access::caller::Identity;
@@ -45,6 +46,13 @@ pub(in crate::server) struct Referral {
 #[derive(Deserialize)]
 struct WarmReferral {
     summary: String,
+}
+
+/// What the peer of a call decides about its recording.
+#[derive(Deserialize)]
+pub(in crate::server) struct RecordingDecision {
+    /// Whether it agrees.
+    consent: bool,
 }
 
 /// How a call is refused.
@@ -262,6 +270,38 @@ pub(in crate::server) async fn refer(
             StatusCode::OK.into_response()
         }
         Err(error) => not_transferred(error),
+    }
+}
+
+/// Takes what the peer of a call of the key decides about its recording.
+pub(in crate::server) async fn set_recording(
+    State(transport): State<Arc<TransportParts>>,
+    identity: Identity,
+    Path(id): Path<String>,
+    decision: Result<Json<RecordingDecision>, JsonRejection>,
+) -> Response {
+    let Some(call) = transport.find_call(&id, identity.owner) else { return unknown_call() };
+    let Ok(Json(RecordingDecision { consent })) = decision else {
+        let message = "The body is JSON with a consent, such as {\"consent\": false}.";
+        return refused(StatusCode::BAD_REQUEST, "invalid_body", message);
+    };
+    // The recording of a call ends with its agent.
+    let decided = if call.ended.is_cancelled() { Err(DecisionRefused::Ended) } else { call.recording.decide(consent) };
+    match decided {
+        Ok(()) => {
+            tracing::info!(session = %call.call.session(), consent, "a client decides about a recording");
+            let body = serde_json::json!({"id": id, "object": "realtime.call.recording", "consent": consent});
+            Json(body).into_response()
+        }
+        Err(DecisionRefused::NotAsked) => {
+            let message = "The peer of this call is not asked about its recording: that needs a phone call, session.record \
+                           and telephony.recording_consent = \"key\".";
+            refused(StatusCode::CONFLICT, "recording_not_asked", message)
+        }
+        Err(DecisionRefused::Ended) => {
+            let message = "The recording of this call was refused or has ended, and does not begin again.";
+            refused(StatusCode::CONFLICT, "recording_ended", message)
+        }
     }
 }
 

@@ -4,6 +4,7 @@
 //! [`super::sideband`] joins clients. It opens and ends no session.
 
 use super::queue::{Queue, Weight};
+use super::recording::{CallRecording, RecordingState};
 use super::transfers::Transfer;
 use super::webrtc::connection::NewOffer;
 use crate::server::transport::call::Call;
@@ -52,6 +53,8 @@ pub(super) struct NewCall {
     pub(super) offers: Option<mpsc::Sender<NewOffer>>,
     /// Transfers it; `None`: it cannot be transferred.
     pub(super) transfer: Option<Arc<dyn Transfer>>,
+    /// Whether it is recorded.
+    pub(super) recording: CallRecording,
 }
 
 /// What is known of a phone call's media, as it is shown with the call.
@@ -134,6 +137,7 @@ struct EndedCall {
     owner: Option<KeyId>,
     state: CallState,
     answered_by: Option<AnsweredBy>,
+    recording: RecordingState,
 }
 
 /// A call in progress.
@@ -150,6 +154,8 @@ pub(in crate::server) struct OngoingCall {
     pub(super) offers: Option<mpsc::Sender<NewOffer>>,
     /// See [`NewCall::transfer`].
     pub(super) transfer: Option<Arc<dyn Transfer>>,
+    /// See [`NewCall::recording`].
+    pub(super) recording: CallRecording,
     state: Mutex<CallState>,
     /// Who has answered a call of ours; `None`: it is not known yet.
     answered_by: Mutex<Option<AnsweredBy>>,
@@ -203,7 +209,7 @@ pub(super) struct CallEntry {
 impl Calls {
     /// Lists a call.
     pub(super) fn list(self: &Arc<Self>, id: String, new: NewCall) -> CallEntry {
-        let NewCall { call, owner, transport, peer_id, offers, transfer } = new;
+        let NewCall { call, owner, transport, peer_id, offers, transfer, recording } = new;
         let ongoing = Arc::new(OngoingCall {
             call: Arc::new(call),
             transport,
@@ -211,6 +217,7 @@ impl Calls {
             offers,
             owner,
             transfer,
+            recording,
             state: Mutex::default(),
             answered_by: Mutex::default(),
             connected_to: OnceLock::new(),
@@ -286,7 +293,7 @@ impl Calls {
         }
         let is_open = |ended: &&EndedCall| ended.owner == owner || is_admin && ended.owner.is_none();
         let ended = calls.ended.iter().rev().filter(|ended| ended.id == id).find(is_open)?;
-        let call = json!({"id": id, "object": "realtime.call", "state": ended.state});
+        let call = json!({"id": id, "object": "realtime.call", "state": ended.state, "recording": ended.recording});
         Some(with_answer(call, ended.answered_by))
     }
 
@@ -310,7 +317,7 @@ impl RingingCall {
 
     fn describe(&self, id: &str) -> Value {
         json!({"id": id, "object": "realtime.call", "session_id": null, "transport": self.transport,
-               "peer_call_id": self.peer_id, "state": CallState::Ringing})
+               "peer_call_id": self.peer_id, "state": CallState::Ringing, "recording": RecordingState::None})
     }
 }
 
@@ -328,7 +335,8 @@ impl OngoingCall {
 
     fn describe(&self, id: &str) -> Value {
         let mut call = json!({"id": id, "object": "realtime.call", "session_id": self.call.session().as_str(),
-                              "transport": self.transport, "peer_call_id": self.peer_id, "state": self.state()});
+                              "transport": self.transport, "peer_call_id": self.peer_id, "state": self.state(),
+                              "recording": self.recording.state()});
         if let Some(figures) = self.figures.get() {
             call["media"] = json!(*figures.lock().expect("no panic while locked"));
         }
@@ -415,7 +423,8 @@ impl CallEntry {
             };
             let answered_by = self.ongoing.answered_by();
             let id = self.id.clone();
-            calls.ended.push_back(EndedCall { id, owner: self.ongoing.owner, state, answered_by });
+            let recording = self.ongoing.recording.state();
+            calls.ended.push_back(EndedCall { id, owner: self.ongoing.owner, state, answered_by, recording });
         }
         drop(calls);
         self.ongoing.ended.cancel();

@@ -46,6 +46,12 @@ impl Keypad {
         if key == '#' || self.keys.len() == MAX_KEYS { self.end() } else { None }
     }
 
+    /// The event of a key that is of no entry, as [`Keypad::event`].
+    pub(super) fn pass(&mut self, key: char) -> OutputEvent {
+        self.n_pressed += 1;
+        self.event(key)
+    }
+
     /// The event of the key that was pressed last, for the clients that have joined the call.
     pub(super) fn event(&self, key: char) -> OutputEvent {
         let event_id = format!("event_dtmf_{}", self.n_pressed);

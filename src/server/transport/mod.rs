@@ -11,6 +11,7 @@ mod keypad;
 mod parts;
 mod queue;
 pub(super) mod realtime;
+mod recording;
 pub(super) mod rtvi;
 mod sideband;
 pub(super) mod telephony;

@@ -75,6 +75,7 @@ pub(in crate::server) async fn upgrade(
         by_phone: false,
         tools: None,
         llm: None,
+        recording_consent: None,
     };
     let call = match Call::open(sessions, client, caller, opening) {
         Ok(call) => call,

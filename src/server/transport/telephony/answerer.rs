@@ -51,6 +51,10 @@ pub(super) enum Step {
     Tell(String),
     /// To have the model speak, by these instructions or, where they are empty, its own.
     Respond(String),
+    /// To say the notice of a recording, and the greeting behind it.
+    SayNotice,
+    /// To say neither.
+    SkipNotice,
     /// To stop the reply.
     Stop,
     /// To drop the turn under way.
@@ -87,10 +91,22 @@ pub(super) struct Answerer {
     detector: AnswerDetector,
     samples: Vec<i16>,
     phase: Phase,
+    notice: NoticeUse,
     greeting: Option<PendingGreeting>,
     /// Instructions of what is said to whom the call is handed over to, once that has begun.
     announcement: String,
     began: Instant,
+}
+
+/// What becomes of the notice of a recording, which waits for who answers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum NoticeUse {
+    /// There is none, or it does not wait.
+    None,
+    /// It waits. When a reply was stopped last, which would come before it.
+    Waiting { stopped_at: Option<Instant> },
+    /// It is said, or was.
+    Said,
 }
 
 /// The call's greeting, until it is said.
@@ -155,15 +171,24 @@ impl HeardWords {
 }
 
 impl Answerer {
-    /// For a call that was just answered, whose sound is coded like this. Takes the greeting where it has to wait.
-    pub(super) fn new(plan: AnswerPlan, coding: Coding, greeting: &mut Option<String>) -> Self {
+    /// For a call that was just answered, whose sound is coded like this. Takes the greeting where it has to wait and
+    /// comes behind no notice.
+    pub(super) fn new(plan: AnswerPlan, coding: Coding, greeting: &mut Option<String>, has_notice: bool) -> Self {
         let waits = plan.on_voicemail != OnVoicemail::GoOn;
-        let greeting = if waits { greeting.take() } else { None };
+        let notice = if waits && has_notice { NoticeUse::Waiting { stopped_at: None } } else { NoticeUse::None };
+        let greeting = if waits && !has_notice { greeting.take() } else { None };
         let greeting = greeting.map(|instructions| PendingGreeting { instructions, is_told: false });
         let detector = AnswerDetector::new(coding.rate);
         let phase = Phase::Conversation;
         let announcement = String::new();
-        Self { plan, coding, detector, samples: Vec::new(), phase, greeting, announcement, began: Instant::now() }
+        let samples = Vec::new();
+        let began = Instant::now();
+        Self { plan, coding, detector, samples, phase, notice, greeting, announcement, began }
+    }
+
+    /// Whether the notice of a recording waits for who answers.
+    pub(super) fn awaits_notice(&self) -> bool {
+        matches!(self.notice, NoticeUse::Waiting { .. })
     }
 
     /// Whether the session gets silence instead of the line's sound.
@@ -173,7 +198,8 @@ impl Answerer {
 
     /// Whether nothing is left to do.
     pub(super) fn is_done(&self) -> bool {
-        self.phase == Phase::Conversation && self.greeting.is_none() && self.detector.is_done()
+        let has_greeted = self.greeting.is_none() && !self.awaits_notice();
+        self.phase == Phase::Conversation && has_greeted && self.detector.is_done()
     }
 
     /// Takes the next sound of the line, coded, and gives what is to be done, in this order.
@@ -230,14 +256,16 @@ impl Answerer {
                     }
                     (AnsweredBy::Voicemail, OnVoicemail::HangUp) => {
                         self.greeting = None;
+                        self.skip_notice(steps);
                         steps.extend([Step::DropTurn, Step::Stop, Step::HangUp]);
                     }
                     (AnsweredBy::Voicemail, OnVoicemail::LeaveMessage | OnVoicemail::AskModel) => {
                         self.greeting = None;
+                        self.skip_notice(steps);
                         self.phase = Phase::Waiting { since: now, stopped_at: None };
                         steps.extend([Step::DropTurn, Step::Stop]);
                     }
-                    _ => {}
+                    _ => self.say_notice(steps),
                 }
             }
             (Finding::Records, _) if !self.mutes_line() => {}
@@ -255,6 +283,40 @@ impl Answerer {
         }
     }
 
+    /// Has the notice said, once.
+    fn say_notice(&mut self, steps: &mut Vec<Step>) {
+        if self.awaits_notice() {
+            self.notice = NoticeUse::Said;
+            steps.push(Step::SayNotice);
+        }
+    }
+
+    /// A machine answers: what it hears is neither the notice nor the greeting.
+    fn skip_notice(&mut self, steps: &mut Vec<Step>) {
+        if self.notice != NoticeUse::None {
+            self.notice = NoticeUse::None;
+            steps.push(Step::SkipNotice);
+        }
+    }
+
+    /// Whether nothing was said for a time: who says nothing is greeted.
+    fn is_silent(&self, now: Instant) -> bool {
+        let silence = Duration::from_millis(u64::from(self.detector.silent_ms()));
+        silence >= GREETS_AFTER && now.duration_since(self.began) >= GREETS_AFTER
+    }
+
+    /// Has the notice said to a silent line. Until then no reply comes before it.
+    fn proceed_with_notice(&mut self, activity: SessionActivity, now: Instant, steps: &mut Vec<Step>) {
+        let is_silent = self.is_silent(now);
+        let NoticeUse::Waiting { stopped_at } = &mut self.notice else { return };
+        if is_silent {
+            self.say_notice(steps);
+        } else if activity.n_responses > 0 && stopped_at.is_none_or(|at| now.duration_since(at) >= STOPS_EVERY) {
+            *stopped_at = Some(now);
+            steps.push(Step::Stop);
+        }
+    }
+
     /// Says the greeting to whom the call is handed over to, once.
     fn announce(&mut self, now: Instant, steps: &mut Vec<Step>) {
         if let Some(greeting) = self.greeting.take() {
@@ -266,6 +328,8 @@ impl Answerer {
 
     /// Says the greeting, or has the model begin its first reply with it.
     fn greet(&mut self, activity: SessionActivity, now: Instant, steps: &mut Vec<Step>) {
+        self.proceed_with_notice(activity, now, steps);
+        let is_silent = self.is_silent(now);
         let Some(greeting) = &mut self.greeting else { return };
         if self.plan.handed_over.is_some() {
             let waits = now.duration_since(self.began);
@@ -279,8 +343,7 @@ impl Answerer {
             self.greeting = None;
             return;
         }
-        let silence = Duration::from_millis(u64::from(self.detector.silent_ms()));
-        if silence >= GREETS_AFTER && now.duration_since(self.began) >= GREETS_AFTER {
+        if is_silent {
             steps.push(Step::Respond(std::mem::take(&mut greeting.instructions)));
             self.greeting = None;
         } else if self.detector.has_spoken() && !std::mem::replace(&mut greeting.is_told, true) {
@@ -360,14 +423,18 @@ mod tests {
 
     impl TestCall {
         fn new(on_voicemail: OnVoicemail) -> Self {
+            Self::with_notice(on_voicemail, false)
+        }
+
+        fn with_notice(on_voicemail: OnVoicemail, has_notice: bool) -> Self {
             let reported = Arc::<Mutex<Vec<AnsweredBy>>>::default();
             let reports = reported.clone();
             let report = Box::new(move |by| reports.lock().unwrap().push(by));
             let message = "Leave a message.".into();
             let plan = AnswerPlan { n_responses: 0, on_voicemail, message, handed_over: None, report };
             let mut greeting = Some("Say hello.".to_owned());
-            let answerer = Answerer::new(plan, Coding::l16(8_000).unwrap(), &mut greeting);
-            assert_eq!(greeting.is_some(), on_voicemail == OnVoicemail::GoOn);
+            let answerer = Answerer::new(plan, Coding::l16(8_000).unwrap(), &mut greeting, has_notice);
+            assert_eq!(greeting.is_some(), has_notice || on_voicemail == OnVoicemail::GoOn);
             Self {
                 answerer,
                 words: HeardWords::default(),
@@ -570,6 +637,40 @@ mod tests {
         call.says("", 100).await;
         call.silence(3_000).await;
         assert!(call.take().contains(&Step::Respond("Say hello.".into())));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_notice_is_said_to_a_person_or_a_silent_line_and_to_no_machine() {
+        let mut call = TestCall::with_notice(OnVoicemail::LeaveMessage, true);
+        call.activity.n_responses = 1;
+        call.says("Hello?", 400).await;
+        assert_eq!(call.take(), [Step::Stop, Step::Stop], "no reply comes before it");
+        call.activity.n_responses = 0;
+        call.silence(1_000).await;
+        assert_eq!(call.take(), [Step::Report(AnsweredBy::Person), Step::SayNotice]);
+        call.silence(5_000).await;
+        assert_eq!(call.take(), []);
+        assert!(call.answerer.is_done());
+
+        let mut call = TestCall::with_notice(OnVoicemail::HangUp, true);
+        call.silence(1_980).await;
+        assert_eq!(call.take(), []);
+        call.silence(40).await;
+        assert_eq!(call.take(), [Step::SayNotice]);
+
+        let mut call = TestCall::with_notice(OnVoicemail::LeaveMessage, true);
+        call.says(MACHINE, 3_000).await;
+        let report = Step::Report(AnsweredBy::Voicemail);
+        assert_eq!(call.take(), [report, Step::SkipNotice, Step::DropTurn, Step::Stop]);
+        call.silence(1_000).await;
+        call.beep().await;
+        assert_eq!(call.take(), [Step::Respond("Leave a message.".into())], "the message alone");
+
+        // Where the call goes on with a machine as with a person, nothing waits.
+        let mut call = TestCall::with_notice(OnVoicemail::GoOn, true);
+        assert!(!call.answerer.awaits_notice());
+        call.says(MACHINE, 3_000).await;
+        assert_eq!(call.take(), [Step::Report(AnsweredBy::Voicemail)]);
     }
 
     #[tokio::test(start_paused = true)]

@@ -10,6 +10,7 @@ use super::conversation::{self, Beginning, Over};
 use super::intake::StartingCall;
 use super::leg::{Leg, LegError, Parameters, PeerMessage, Start};
 use super::link::{self, Incoming, Sink, Source};
+use super::recording_notice::{PhoneRecording, RecordingNotice};
 use super::tools::CallTools;
 use crate::server::access::caller::Caller;
 use crate::server::edge::client::Client;
@@ -49,6 +50,8 @@ struct BegunCall {
     start: Start,
     /// Instructions of the first reply.
     greeting: Option<String>,
+    /// Said before that; `None`: nothing is, or `by_account` has it.
+    notice: Option<RecordingNotice>,
     /// What it has as a call of an account; `None`: it is of no account here.
     by_account: Option<AnsweredCall>,
 }
@@ -78,14 +81,14 @@ pub(super) async fn serve(
         Err(over) => Err(over),
     };
     let over = match begun {
-        Ok(BegunCall { entry, start, greeting, by_account }) => {
+        Ok(BegunCall { entry, start, greeting, notice, by_account }) => {
             let session = entry.call().session().clone();
             let mut side = BridgeSide { link, leg, start, keys: None };
             let over = match by_account.zip(transport.telephony.accounts.as_ref()) {
                 Some((call, accounts)) => accounts::serve_call_in(&transport, accounts, &entry, call, &mut side).await,
                 None => {
                     let BridgeSide { link, leg, start, .. } = &mut side;
-                    let beginning = Beginning { greeting, ..Beginning::default() };
+                    let beginning = Beginning { greeting, notice, ..Beginning::default() };
                     conversation::converse(&transport, &entry, leg.as_mut(), start, beginning, link).await
                 }
             };
@@ -172,7 +175,9 @@ fn begin(transport: &Arc<TransportParts>, mut start: Start, arrival: Arrival) ->
     }
     let (settings, greeting) = chosen.map_or((None, None), |route| (route.settings, route.greeting));
     let accounts = transport.telephony.accounts.as_ref().filter(|_| is_signed);
-    let by_account = accounts.and_then(|accounts| accounts.call_in(&start.parameters, &transport.sessions.setup.tasks));
+    let PhoneRecording { recording, mut notice } = transport.telephony.recording.of_call();
+    let tasks = &transport.sessions.setup.tasks;
+    let by_account = accounts.and_then(|accounts| accounts.call_in(&start.parameters, &recording, tasks));
     let tools = by_account.as_ref().and_then(|call| call.tools.as_ref()).map(|(tools, _)| tools.clone());
     let transfer = by_account.as_ref().map(|call| call.transfer.clone());
     let opening = CallOpening {
@@ -184,7 +189,8 @@ fn begin(transport: &Arc<TransportParts>, mut start: Start, arrival: Arrival) ->
         route,
         by_phone: true,
         tools: tools.as_ref().map(CallTools::server),
-        llm: None,
+        llm: notice.as_ref().map(RecordingNotice::before_model),
+        recording_consent: recording.consent(),
     };
     let owner = caller.owner;
     let settings = caller.settings.clone().or(settings);
@@ -193,7 +199,7 @@ fn begin(transport: &Arc<TransportParts>, mut start: Start, arrival: Arrival) ->
     // Phones know no id of their call at the hub: the session's serves those who join it.
     let id = call.session().as_str().to_owned();
     let peer_id = start.parameters.get("call").map(str::to_owned);
-    let new = NewCall { call, owner, transport: peer, peer_id, offers: None, transfer };
+    let new = NewCall { call, owner, transport: peer, peer_id, offers: None, transfer, recording };
     let entry = transport.calls.list(id, new);
     if let Some(tools) = tools {
         tools.ends_by(entry.hung_up().clone());
@@ -202,9 +208,10 @@ fn begin(transport: &Arc<TransportParts>, mut start: Start, arrival: Arrival) ->
         tracker: tools.map(|(_, tracker)| tracker),
         requests,
         greeting: greeting.clone(),
+        notice: notice.take(),
         answer: None,
         origin: CallOrigin { client, owner, account, from: None, settings },
         direction: "in",
     });
-    Ok(BegunCall { entry, start, greeting, by_account })
+    Ok(BegunCall { entry, start, greeting, notice, by_account })
 }

@@ -3,7 +3,8 @@
 //! [`super::arrival`], [`super::accounts`] and [`super::sip`] call [`converse`] for a call that has its session,
 //! [`super::warm_transfer`] for one that says a summary. Three futures of one task run until one of them ends the call: the
 //! reader passes the caller's audio and keys to the session, the writer plays the session's audio and clears it at a barge-in, and
-//! the reporter says what was heard. Nothing here knows a peer's protocol ([`super::leg`]) or decides anything about the dialog.
+//! the reporter says what was heard. The notice of a recording ([`super::recording_notice`]) comes first. Nothing here knows a
+//! peer's protocol ([`super::leg`]) or decides anything about the dialog.
 
 use super::answerer::{AnswerPlan, Answerer, HeardWords, SessionActivity, Step};
 use super::answering::fax::FaxDetector;
@@ -12,6 +13,7 @@ use super::leg::{Coding, Leg, LegError, PeerMessage, Start};
 use super::link::{Incoming, PeerGone, Sink, Source};
 use super::paced::PacedAudio;
 use super::playout::{HeardPosition, Playout};
+use super::recording_notice::{NoticeProgress, NoticeStep, RecordingNotice};
 use super::reply_progress::{ReplySound, ReplyTracker, reply_progress};
 use crate::config::OnVoicemail;
 use crate::server::sessions::heartbeat::{Beat, Heartbeat, HeartbeatReset};
@@ -104,6 +106,8 @@ pub(super) struct Beginning {
     pub(super) greeting: Option<String>,
     /// Follows the reply for the call's tools.
     pub(super) tracker: Option<ReplyTracker>,
+    /// Said before the first reply; `None`: the call is not recorded, or nothing is said about that.
+    pub(super) notice: Option<RecordingNotice>,
     /// What the hub does about who answers, where it called: the line has counted as held. `None`: it did not call.
     pub(super) answer: Option<AnswerPlan>,
     /// Whether the caller waits.
@@ -151,6 +155,8 @@ struct CallState<'a> {
     owed_reply: OwedReply,
     /// What is said to the hub, where it matters who answers.
     words: Option<HeardWords>,
+    /// Follows the notice of a recording, where one is said.
+    notice: Option<NoticeProgress>,
     /// Follows the reply, where its end matters.
     tracker: Option<ReplyTracker>,
 }
@@ -178,6 +184,7 @@ impl<'a> Conversation<'a> {
             n_responses: 0,
             owed_reply: OwedReply::default(),
             words: None,
+            notice: None,
             tracker: None,
         };
         Self { entry, call: entry.call(), began: Instant::now(), shared: Mutex::new(shared) }
@@ -199,7 +206,7 @@ impl<'a> Conversation<'a> {
         beginning: Beginning,
         (source, sink): (&mut Source, &mut Sink),
     ) -> Over {
-        let Beginning { mut greeting, mut tracker, answer, line, plan_done } = beginning;
+        let Beginning { mut greeting, mut tracker, mut notice, answer, line, plan_done } = beginning;
         if answer.as_ref().is_none_or(|plan| plan.on_voicemail == OnVoicemail::GoOn) {
             plan_done.cancel();
         }
@@ -209,17 +216,24 @@ impl<'a> Conversation<'a> {
             let n_responses = plan.n_responses;
             // Without tools the model does not ask.
             let tracker = tracker.get_or_insert_with(|| reply_progress("").0);
-            let answerer = Answerer::new(plan, start.input, &mut greeting);
+            let answerer = Answerer::new(plan, start.input, &mut greeting, notice.is_some());
+            if let Some(notice) = notice.as_mut().filter(|_| answerer.awaits_notice()) {
+                notice.wait();
+            }
             answering = Some(Answering { answerer, reply: tracker.sound() });
             held_since = Some(Instant::now());
             if n_responses > 0 {
-                // A client has asked for the first reply.
-                greeting = None;
+                // A client has asked for the first reply. Where a notice comes first, the hub asks again behind it.
+                greeting = notice.as_ref().map(|_| greeting.take().unwrap_or_default());
             }
             let mut shared = self.shared();
             shared.words = Some(HeardWords::default());
             shared.n_responses = n_responses;
         }
+        let notice = notice.map(|notice| {
+            let tracker = tracker.get_or_insert_with(|| reply_progress("").0);
+            SpokenNotice { notice, reply: tracker.sound() }
+        });
         self.shared().tracker = tracker;
         let has_marks = self.has_marks();
         let (reports, heard) = mpsc::channel(MAX_REPORTS);
@@ -241,6 +255,7 @@ impl<'a> Conversation<'a> {
             waits: false,
             peer_holds: false,
             held_since,
+            notice,
             greeting,
             heard_until: Instant::now(),
             is_quiet: false,
@@ -303,6 +318,8 @@ struct Reader<'r, 'a> {
     peer_holds: bool,
     /// Since when the session takes the line for held: one of them is so, or the call was not answered before.
     held_since: Option<Instant>,
+    /// What is said before the first reply.
+    notice: Option<SpokenNotice>,
     /// Instructions of the first reply, until it is asked for.
     greeting: Option<String>,
     /// Up to when there is audio.
@@ -318,6 +335,12 @@ struct Answering {
     reply: ReplySound,
 }
 
+/// The notice of a recording, and whether something sounds.
+struct SpokenNotice {
+    notice: RecordingNotice,
+    reply: ReplySound,
+}
+
 impl Reader<'_, '_> {
     async fn run(mut self, source: &mut Source) -> Over {
         let asked_ms = self.conversation.now_ms();
@@ -330,6 +353,7 @@ impl Reader<'_, '_> {
         loop {
             let keys_end = self.keypad.until();
             let quiet_at = self.heard_until + if self.is_quiet { QUIET_STEP } else { QUIET };
+            let notice_at = self.notice_due_at();
             let said = tokio::select! {
                 // Audio that waits comes before silence.
                 biased;
@@ -352,9 +376,11 @@ impl Reader<'_, '_> {
                     }
                     None
                 }
+                () = sleep_until(notice_at.unwrap_or(quiet_at)), if notice_at.is_some() => None,
                 () = self.line.changes_from(self.waits) => None,
             };
             self.follow_line().await;
+            self.proceed_with_notice().await;
             self.answer_keys().await;
             match said {
                 None => {}
@@ -444,12 +470,20 @@ impl Reader<'_, '_> {
         if self.is_held() {
             return self.silence_like(&audio);
         }
-        let Some(Answering { answerer, reply }) = &mut self.answering else { return audio };
+        let is_muted = self.find_out_who_answers(&audio).await;
+        let greets = self.greeting.is_some();
+        let is_notice = self.notice.as_ref().is_some_and(|spoken| spoken.notice.mutes_line(greets));
+        if is_muted || is_notice { self.silence_like(&audio) } else { audio }
+    }
+
+    /// Takes what is on the line. `true`: the session does not hear it.
+    async fn find_out_who_answers(&mut self, audio: &[u8]) -> bool {
+        let Some(Answering { answerer, reply }) = &mut self.answering else { return false };
         let steps = {
             let mut shared = self.conversation.shared();
             let activity = SessionActivity { n_responses: shared.n_responses, is_sounding: reply.is_sounding() };
             let words = shared.words.get_or_insert_default();
-            answerer.listen(&audio, words, activity)
+            answerer.listen(audio, words, activity)
         };
         let is_muted = answerer.mutes_line();
         let is_done = answerer.is_done();
@@ -464,7 +498,7 @@ impl Reader<'_, '_> {
         if is_done && !self.conversation.entry.hung_up().is_cancelled() {
             self.plan_done.cancel();
         }
-        if is_muted { self.silence_like(&audio) } else { audio }
+        is_muted
     }
 
     fn silence_like(&self, audio: &[u8]) -> Bytes {
@@ -484,6 +518,9 @@ impl Reader<'_, '_> {
         }
         if waits {
             let _ = self.keypad.end();
+            if self.notice_held() {
+                self.interrupt().await;
+            }
             self.send(ClientEvent::InputAudioClear).await;
         }
         self.hold_changed().await;
@@ -495,6 +532,7 @@ impl Reader<'_, '_> {
         // Who waits hears no reply, and what the model asked for goes on.
         if is_held && self.held_since.is_none() {
             let _ = self.keypad.end();
+            self.notice_held();
             self.interrupt().await;
         }
         self.hold_changed().await;
@@ -509,6 +547,9 @@ impl Reader<'_, '_> {
             }
             (false, Some(since)) => {
                 self.held_since = None;
+                if let Some(spoken) = &mut self.notice {
+                    spoken.notice.resumed(since.elapsed());
+                }
                 self.send(InboundPayload::LineHeld(false)).await;
                 let answerer = self.answering.as_mut().map(|answering| &mut answering.answerer);
                 let steps = answerer.map(|answerer| answerer.resumed(since.elapsed())).unwrap_or_default();
@@ -521,11 +562,77 @@ impl Reader<'_, '_> {
         }
     }
 
-    /// Asks for the greeting, once.
+    /// Asks for the notice of a recording, where it is due, or else for the greeting, where none is to come first: each
+    /// once.
     async fn greet(&mut self) {
+        if let Some(spoken) = &mut self.notice {
+            if spoken.notice.begin(Instant::now()) {
+                return self.request_notice().await;
+            }
+            if !spoken.notice.lets_greet() {
+                return;
+            }
+        }
         if let Some(instructions) = self.greeting.take() {
-            let params = ResponseParams { instructions: Some(instructions), ..ResponseParams::default() };
-            self.send(ClientEvent::ResponseCreate(Box::new(params))).await;
+            self.respond(instructions).await;
+        }
+    }
+
+    /// Has the model speak, by these instructions or, where they are empty, its own.
+    async fn respond(&mut self, instructions: String) {
+        let instructions = Some(instructions).filter(|instructions| !instructions.is_empty());
+        let params = ResponseParams { instructions, ..ResponseParams::default() };
+        self.send(ClientEvent::ResponseCreate(Box::new(params))).await;
+    }
+
+    /// Asks for the notice, in the place of other responses.
+    async fn request_notice(&mut self) {
+        let Some(spoken) = &mut self.notice else { return };
+        let (params, progress) = spoken.notice.request();
+        let is_responding = {
+            let mut shared = self.conversation.shared();
+            shared.notice = Some(progress);
+            shared.n_responses > 0
+        };
+        if is_responding {
+            self.interrupt().await;
+        }
+        self.send(ClientEvent::ResponseCreate(Box::new(params))).await;
+    }
+
+    /// When [`Self::proceed_with_notice`] is due.
+    fn notice_due_at(&self) -> Option<Instant> {
+        let spoken = self.notice.as_ref().filter(|_| !self.is_held())?;
+        spoken.notice.due_at()
+    }
+
+    /// Whether the line's hold cuts the notice off.
+    fn notice_held(&mut self) -> bool {
+        self.notice.as_mut().is_some_and(|spoken| spoken.notice.held())
+    }
+
+    /// Follows the notice, and greets behind it.
+    async fn proceed_with_notice(&mut self) {
+        if self.is_held() {
+            return;
+        }
+        let Some(SpokenNotice { notice, reply }) = &mut self.notice else { return };
+        let step = {
+            let shared = self.conversation.shared();
+            let activity = SessionActivity { n_responses: shared.n_responses, is_sounding: reply.is_sounding() };
+            shared.notice.and_then(|progress| notice.proceed(progress, activity, Instant::now()))
+        };
+        match step {
+            None => {}
+            Some(NoticeStep::Repeat) => {
+                self.send(ClientEvent::InputAudioClear).await;
+                self.request_notice().await;
+            }
+            Some(NoticeStep::Cut) => {
+                self.interrupt().await;
+                self.greet().await;
+            }
+            Some(NoticeStep::Greet) => self.greet().await,
         }
     }
 
@@ -546,10 +653,20 @@ impl Reader<'_, '_> {
         match step {
             Step::Report(answered_by) => self.conversation.entry.set_answered_by(answered_by),
             Step::Tell(text) => self.send(keypad::message(Role::System, text)).await,
-            Step::Respond(instructions) => {
-                let instructions = Some(instructions).filter(|instructions| !instructions.is_empty());
-                let params = ResponseParams { instructions, ..ResponseParams::default() };
-                self.send(ClientEvent::ResponseCreate(Box::new(params))).await;
+            Step::Respond(instructions) => self.respond(instructions).await,
+            Step::SayNotice => {
+                if let Some(spoken) = &mut self.notice {
+                    spoken.notice.answered();
+                }
+                // What was said until then is not answered.
+                self.send(ClientEvent::InputAudioClear).await;
+                self.greet().await;
+            }
+            Step::SkipNotice => {
+                if let Some(spoken) = &mut self.notice {
+                    spoken.notice.skip();
+                }
+                self.greeting = None;
             }
             Step::Stop => self.interrupt().await,
             Step::DropTurn => self.send(ClientEvent::InputAudioClear).await,
@@ -565,8 +682,13 @@ impl Reader<'_, '_> {
         }
     }
 
-    /// The first key of an entry stops a reply, as speech does.
+    /// The first key of an entry stops a reply, as speech does. A key that decides about the recording is of no entry.
     async fn pressed(&mut self, key: char) {
+        if self.notice.as_mut().is_some_and(|spoken| spoken.notice.takes(key)) {
+            let event = self.keypad.pass(key);
+            self.conversation.entry.publish(&event);
+            return self.proceed_with_notice().await;
+        }
         let begins = self.keypad.is_empty();
         let entry = self.keypad.press(key, Instant::now());
         self.conversation.entry.publish(&self.keypad.event(key));
@@ -719,6 +841,9 @@ impl Writer<'_, '_> {
         }
         if let Some(words) = &mut self.conversation.shared().words {
             words.happened(&event.event);
+        }
+        if let Some(notice) = &mut self.conversation.shared().notice {
+            notice.happened(&event.event);
         }
         self.conversation.shared().owed_reply.happened(&event.event, Instant::now());
         match &event.event {

@@ -1,5 +1,5 @@
-//! What the server knows of phone calls that arrive: their routes, Twilio's auth token, and places for calls that have
-//! not started.
+//! What the server knows of phone calls that arrive: their routes, whether they are recorded, Twilio's auth token, and
+//! places for calls that have not started.
 //!
 //! [`super`] asks it for each connection, [`super::arrival`] for the route of a call. It opens no session.
 
@@ -8,6 +8,7 @@ use super::audiosocket;
 use super::call_reports::CallWebhooks;
 use super::leg::Parameters;
 use super::outgoing::DialRights;
+use super::recording_notice::RecordingSettings;
 use super::signature::AuthToken;
 use crate::config::{Config, TelephonyConfig};
 use crate::server::access::holder_counts::{HolderCount, HolderCounts};
@@ -41,6 +42,8 @@ pub(in crate::server) struct Telephony {
     pub(super) accounts: Option<Accounts>,
     routes: HashMap<String, Route>,
     pub(in crate::server::transport) key_pause: Duration,
+    /// Whether calls are recorded, also those by SIP.
+    pub(super) recording: RecordingSettings,
     /// WebSockets whose call has not started yet, in all and by address.
     starting: Arc<Semaphore>,
     starting_by_address: HolderCounts<IpAddr>,
@@ -70,7 +73,7 @@ pub(super) struct Route {
 }
 
 impl Telephony {
-    /// Without Twilio's auth token. Invalid routes were rejected when the configuration was loaded.
+    /// Without Twilio's auth token, accounts and recordings. Invalid routes were rejected when the configuration was loaded.
     fn new(config: &TelephonyConfig) -> Self {
         let routes = config.routes.iter().filter_map(|(name, route)| {
             let greeting = Some(route.greeting.clone()).filter(|greeting| !greeting.is_empty());
@@ -82,6 +85,7 @@ impl Telephony {
             accounts: None,
             routes: routes.collect(),
             key_pause: Duration::from_millis(u64::from(config.key_pause_ms)),
+            recording: RecordingSettings::default(),
             starting: Arc::new(Semaphore::new(MAX_STARTING)),
             starting_by_address: HolderCounts::default(),
         }
@@ -99,6 +103,7 @@ impl Telephony {
         webhooks: &CallWebhooks,
     ) -> std::io::Result<(Self, Option<TcpListener>)> {
         let accounts = Accounts::open(config, keys, rights, webhooks.reports.clone())?;
+        let recording = RecordingSettings::of(config);
         let config = &config.telephony;
         let token = secret::read(&config.twilio_auth_token_env).map_err(std::io::Error::other)?;
         let address = config.audiosocket_listen.as_str();
@@ -106,7 +111,7 @@ impl Telephony {
         if audiosocket.is_some() {
             tracing::info!("listening for AudioSocket on {address}");
         }
-        let telephony = Self { accounts, ..Self::new(config) };
+        let telephony = Self { accounts, recording, ..Self::new(config) };
         if let Some(token) = token {
             telephony.replace_auth_token(&token);
         }

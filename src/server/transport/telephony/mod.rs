@@ -26,6 +26,7 @@ mod paced;
 mod playout;
 mod plivo;
 mod recital;
+mod recording_notice;
 mod reply_progress;
 mod signature;
 pub(in crate::server) mod sip;

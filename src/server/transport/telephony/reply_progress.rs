@@ -97,8 +97,13 @@ impl ReplyTracker {
 }
 
 impl ReplyWatch {
+    /// Counts a call of a tool that does not wait.
+    pub(super) fn passed(&self) {
+        self.n_tool_calls.fetch_add(1, Ordering::Relaxed);
+    }
+
     /// Resolves when nothing sounds of what the model said before this call of a tool, and after 60 s at most. Called
-    /// once for each call.
+    /// once for each call that waits.
     pub(super) async fn ended(&self) {
         let n = 1 + self.n_tool_calls.fetch_add(1, Ordering::Relaxed);
         let mut progress = self.progress.clone();

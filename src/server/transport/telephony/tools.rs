@@ -1,14 +1,15 @@
 //! Tools that the model has in calls by SIP and in those of accounts, in and out: `hang_up`, `transfer_call`,
-//! `send_dtmf`, each where the settings grant it.
+//! `send_dtmf`, `set_recording_consent`, each where the settings grant it.
 //!
 //! [`super::sip`], [`super::accounts`] and [`super::arrival`] open sessions with them. `transfer_call` transfers blind or
-//! warm, by the settings. A tool waits until what the model said before it has sounded. A caller who interrupts that
-//! reply stops the tool, too.
+//! warm, by the settings. A tool waits until what the model said before it has sounded; `set_recording_consent` does not.
+//! A caller who interrupts that reply stops the tool, too.
 
 use super::sip::key_events::are_keys;
 use crate::config::{SipConfig, TransferKind, TransferTargets};
 use crate::server::transport::hub_tools::HubServer;
 use crate::server::transport::keypad::PressKeys;
+use crate::server::transport::recording::{CallRecording, DecisionRefused};
 use crate::server::transport::telephony::reply_progress::{ReplyTracker, ReplyWatch, reply_progress};
 use crate::server::transport::telephony::transfer_requests::CallTransfers;
 use crate::server::transport::transfers::{DialError, MAX_SUMMARY_BYTES, Transfer, TransferError};
@@ -35,6 +36,7 @@ const MAX_KEYS: usize = 32;
 pub(super) struct ToolSettings {
     hangs_up: bool,
     sends_keys: bool,
+    sets_consent: bool,
     /// Where calls may be transferred to, by a name of the operator's.
     targets: Arc<BTreeMap<String, String>>,
     transfer_kind: TransferKind,
@@ -48,6 +50,8 @@ pub(super) struct CallTools {
     transfer: Arc<dyn Transfer>,
     /// `None`: the call's peer takes no keys.
     keys: Option<Arc<dyn PressKeys>>,
+    /// Whether the call is recorded.
+    recording: CallRecording,
     /// Ends the call; set once it is listed.
     hang_up: OnceLock<CancellationToken>,
 }
@@ -58,20 +62,23 @@ impl ToolSettings {
         Self {
             hangs_up: config.tool_hang_up,
             sends_keys: config.tool_send_dtmf,
+            sets_consent: config.tool_recording_consent,
             targets: Arc::new(config.tool_transfer_call.clone()),
             transfer_kind: config.tool_transfer_kind,
         }
     }
 
-    /// The tools of a call that `transfers` transfer and `keys` presses keys in; `keys`: `None`: nothing does. `None`:
-    /// there are none.
+    /// The tools of a call that `transfers` transfer and `keys` presses keys in, with this recording; `keys`: `None`:
+    /// nothing does. `None`: there are none.
     pub(super) fn open(
         &self,
         transfers: &CallTransfers,
         keys: Option<Arc<dyn PressKeys>>,
+        recording: &CallRecording,
     ) -> Option<(Arc<CallTools>, ReplyTracker)> {
         let mut settings = self.clone();
         settings.sends_keys &= keys.is_some();
+        settings.sets_consent &= recording.is_asked();
         if !transfers.support(self.transfer_kind) {
             settings.targets = Arc::default();
         }
@@ -80,7 +87,8 @@ impl ToolSettings {
         }
         let transfer = transfers.to(TransferTargets::exactly(settings.targets.values()));
         let (tracker, reply) = reply_progress(LABEL);
-        let tools = CallTools { settings, reply, transfer, keys, hang_up: OnceLock::new() };
+        let recording = recording.clone();
+        let tools = CallTools { settings, reply, transfer, keys, recording, hang_up: OnceLock::new() };
         Some((Arc::new(tools), tracker))
     }
 
@@ -123,6 +131,12 @@ impl ToolSettings {
             let keys = json!({"type": "string", "pattern": format!("^[0-9*#A-D]{{1,{MAX_KEYS}}}$")});
             let parameters = json!({"type": "object", "properties": {"keys": keys}, "required": ["keys"]});
             tools.push(tool("send_dtmf", description, parameters));
+        }
+        if self.sets_consent {
+            let description = "Call this when the caller says that they agree to be recorded, or no longer want to be.";
+            let agrees = json!({"type": "boolean", "description": "Whether the caller agrees."});
+            let parameters = json!({"type": "object", "properties": {"agrees": agrees}, "required": ["agrees"]});
+            tools.push(tool("set_recording_consent", description.into(), parameters));
         }
         tools
     }
@@ -183,6 +197,20 @@ impl CallTools {
                     Ok("The keys were pressed.".into())
                 } else {
                     Err("the other side takes no keys".into())
+                }
+            }
+            "set_recording_consent" if self.settings.sets_consent => {
+                self.reply.passed();
+                let Some(agrees) = arguments.get("agrees").and_then(Value::as_bool) else {
+                    return Err("'agrees' is true or false".into());
+                };
+                match self.recording.decide(agrees) {
+                    Ok(()) if agrees => Ok("The call is recorded.".into()),
+                    Ok(()) => Ok("The call is not recorded, and what was recorded is removed.".into()),
+                    Err(DecisionRefused::Ended) => {
+                        Err("the caller did not agree before: this call cannot be recorded any more".into())
+                    }
+                    Err(DecisionRefused::NotAsked) => Err("this call has no question about a recording".into()),
                 }
             }
             _ => Err("there is no such tool".into()),

@@ -97,11 +97,11 @@ pub(super) struct ConnectedTarget<H> {
 impl<'a, D: TargetDialer> WarmTransfers<'a, D> {
     /// The transfers of a call whose conversation begins like this, and the beginning that they follow.
     pub(super) fn beside(transport: &'a Arc<TransportParts>, dialer: &'a D, beginning: Beginning) -> (Self, Beginning) {
-        let Beginning { greeting, tracker, answer, line, plan_done } = beginning;
+        let Beginning { greeting, tracker, notice, answer, line, plan_done } = beginning;
         let tracker = tracker.unwrap_or_else(|| reply_progress("").0);
         let transfers =
             Self { transport, dialer, line: line.clone(), plan_done: plan_done.clone(), reply: tracker.sound() };
-        (transfers, Beginning { greeting, tracker: Some(tracker), answer, line, plan_done })
+        (transfers, Beginning { greeting, tracker: Some(tracker), notice, answer, line, plan_done })
     }
 
     /// Serves requests until a target is ready, once it is settled what the call does about who answered it, and after

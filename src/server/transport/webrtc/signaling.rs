@@ -19,6 +19,7 @@ use crate::server::transport::call::{Call, CallOpening, read_call_settings, read
 use crate::server::transport::call_control::not_dialed;
 use crate::server::transport::calls::NewCall;
 use crate::server::transport::parts::TransportParts;
+use crate::server::transport::recording::CallRecording;
 use crate::server::transport::telephony::calls_out;
 use crate::server::transport::telephony::outgoing::DialRequest;
 use crate::server::transport::telephony::sip::Dialer;
@@ -211,13 +212,15 @@ pub(in crate::server::transport) fn open(
         by_phone: false,
         tools: None,
         llm: None,
+        recording_consent: None,
     };
     let call = Call::begin(sessions, admitted, caller, opening);
     let (connection, sdp) = connection(webrtc, answered);
     // One at a time: a peer waits for its answer.
     let (offers, further) = mpsc::channel(1);
     let offers = Some(offers);
-    let new = NewCall { call, owner, transport: transport_name, peer_id: None, offers, transfer: None };
+    let recording = CallRecording::unasked(&sessions.setup.session);
+    let new = NewCall { call, owner, transport: transport_name, peer_id: None, offers, transfer: None, recording };
     let entry = transport.calls.list(keys::make("rtc_"), new);
     let name = access.keys.name_of(owner);
     access.security.done("call.start", Act { client, owner, name: name.as_deref(), target: entry.id() }, "ok");

@@ -14,6 +14,7 @@ use crate::server::transport::telephony::answerer::AnswerPlan;
 use crate::server::transport::telephony::bridge::{self, BridgeEnd, BridgeSide};
 use crate::server::transport::telephony::conversation::{self, Beginning, Over};
 use crate::server::transport::telephony::link;
+use crate::server::transport::telephony::recording_notice::RecordingNotice;
 use crate::server::transport::telephony::reply_progress::ReplyTracker;
 use crate::server::transport::telephony::transfer_requests::TransferRequests;
 use crate::server::transport::telephony::warm_transfer::{ConnectedTarget, WarmTransfers};
@@ -30,6 +31,8 @@ pub(in crate::server::transport::telephony) struct AnsweredCall {
     pub(in crate::server::transport::telephony) requests: TransferRequests,
     /// Instructions of the first reply.
     pub(in crate::server::transport::telephony) greeting: Option<String>,
+    /// Said before that; `None`: nothing is.
+    pub(in crate::server::transport::telephony) notice: Option<RecordingNotice>,
     /// What the hub does about who answers; `None`: it did not call.
     pub(in crate::server::transport::telephony) answer: Option<AnswerPlan>,
     pub(in crate::server::transport::telephony) origin: CallOrigin,
@@ -86,9 +89,9 @@ pub(super) async fn serve_answered(
     side: &mut BridgeSide,
     reported: impl Future<Output = EndCause>,
 ) -> CallEnd {
-    let AnsweredCall { tracker, mut requests, greeting, answer, origin, direction } = call;
+    let AnsweredCall { tracker, mut requests, greeting, notice, answer, origin, direction } = call;
     let targets = AccountTargets { transport, accounts, origin: &origin };
-    let beginning = Beginning { greeting, tracker, answer, ..Beginning::default() };
+    let beginning = Beginning { greeting, tracker, notice, answer, ..Beginning::default() };
     let (transfers, beginning) = WarmTransfers::beside(transport, &targets, beginning);
     let mut reported = pin!(reported);
     let BridgeSide { link, leg, start, .. } = &mut *side;

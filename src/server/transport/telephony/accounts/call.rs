@@ -62,6 +62,7 @@ async fn serve(transport: Arc<TransportParts>, ringing: RingingCall) {
         requests,
         mut expected,
         greeting,
+        notice,
         plan,
         origin,
         place: _place,
@@ -69,7 +70,7 @@ async fn serve(transport: Arc<TransportParts>, ringing: RingingCall) {
     let ArrivedStream { link, leg, start, over: _connection } = stream;
     let provider = at_provider.call().clone();
     let mut side = BridgeSide { link, leg, start, keys: provider.keys() };
-    let call = AnsweredCall { tracker, requests, greeting, answer: Some(plan), origin, direction: "out" };
+    let call = AnsweredCall { tracker, requests, greeting, notice, answer: Some(plan), origin, direction: "out" };
     let reported = ended(&mut expected.statuses, &*provider);
     let end = serve_answered(&transport, accounts, &entry, call, &mut side, reported).await;
     let CallEnd { over, cause } = end;

@@ -20,11 +20,11 @@ use crate::server::transport::telephony::answerer::AnswerPlan;
 use crate::server::transport::telephony::call_reports::CallReports;
 use crate::server::transport::telephony::outgoing::{OutgoingEntry, RINGS, ROUTE, hold_line};
 use crate::server::transport::telephony::recital::Recital;
+use crate::server::transport::telephony::recording_notice::{PhoneRecording, RecordingNotice};
 use crate::server::transport::telephony::reply_progress::ReplyTracker;
 use crate::server::transport::telephony::tools::{CallTools, ToolSettings};
 use crate::server::transport::telephony::transfer_requests::{CallTransfers, TransferRequests};
 use crate::server::transport::transfers::{DialError, ProviderError};
-use antiphon_engine_api::llm::Llm;
 use antiphon_protocol::{SessionKind, SessionUpdate};
 use antiphon_session::AudioMode;
 use axum::response::IntoResponse;
@@ -83,6 +83,8 @@ pub(super) struct RingingCall {
     requests: TransferRequests,
     expected: ExpectedCall,
     pub(super) greeting: Option<String>,
+    /// Said before that; `None`: nothing is.
+    notice: Option<RecordingNotice>,
     pub(super) on_voicemail: OnVoicemail,
     pub(super) voicemail_message: String,
     origin: CallOrigin,
@@ -98,6 +100,8 @@ pub(super) struct AnsweredDial {
     pub(super) requests: TransferRequests,
     pub(super) expected: ExpectedCall,
     pub(super) greeting: Option<String>,
+    /// Said before that; `None`: nothing is.
+    pub(super) notice: Option<RecordingNotice>,
     /// What the call does about who has answered.
     pub(super) plan: AnswerPlan,
     pub(super) origin: CallOrigin,
@@ -182,9 +186,13 @@ impl PlannedCall {
         let Self { transport, provider, caller, to, recital, origin, admitted, expected, place, .. } = self;
         let tasks = transport.sessions.setup.tasks.clone();
         let (transfers, requests) = CallTransfers::new(provider.redirect(), Some(to), tasks);
+        let PhoneRecording { recording, notice } = match recital {
+            Some(_) => transport.telephony.recording.of_target(),
+            None => transport.telephony.recording.of_call(),
+        };
         let tools = match recital {
             Some(_) => None,
-            None => self.tools.open(&transfers, provider.keys()),
+            None => self.tools.open(&transfers, provider.keys(), &recording),
         };
         let (tools, tracker) = tools.unzip();
         let access = &transport.sessions.access;
@@ -198,14 +206,19 @@ impl PlannedCall {
             route: ROUTE,
             by_phone: true,
             tools: tools.as_ref().map(CallTools::server),
-            llm: recital.map(|text| Arc::new(Recital::new(text)) as Arc<dyn Llm>),
+            llm: match recital {
+                Some(text) => Some(Recital::in_place(text)),
+                None => notice.as_ref().map(RecordingNotice::before_model),
+            },
+            recording_consent: recording.consent(),
         };
         let call = Call::begin(&transport.sessions, admitted, caller, opening);
         hold_line(&call).await;
         let id = call.session().as_str().to_owned();
         let transfer = Some(transfers.to(self.transfer_to));
         let peer_id = Some(peer_id);
-        let new = NewCall { call, owner, transport: provider.transport(), peer_id, offers: None, transfer };
+        let transport_name = provider.transport();
+        let new = NewCall { call, owner, transport: transport_name, peer_id, offers: None, transfer, recording };
         let entry = OutgoingEntry::new(transport.calls.list(id, new), self.reports);
         if let Some(tools) = tools {
             tools.ends_by(entry.hung_up().clone());
@@ -219,6 +232,7 @@ impl PlannedCall {
             requests,
             expected,
             greeting: None,
+            notice,
             on_voicemail: self.on_voicemail,
             voicemail_message: self.voicemail_message,
             origin,
@@ -248,9 +262,21 @@ impl RingingCall {
             self.requests.begin();
             self.entry.is_now(CallState::InProgress);
         }
-        let Self { entry, at_provider, tracker, requests, expected, greeting, origin, place, .. } = self;
+        let Self { entry, at_provider, tracker, requests, expected, greeting, notice, origin, place, .. } = self;
         let plan = entry.plan(self.on_voicemail, self.voicemail_message);
-        Ok(AnsweredDial { entry, at_provider, stream, tracker, requests, expected, greeting, plan, origin, place })
+        Ok(AnsweredDial {
+            entry,
+            at_provider,
+            stream,
+            tracker,
+            requests,
+            expected,
+            greeting,
+            notice,
+            plan,
+            origin,
+            place,
+        })
     }
 
     /// Waits until the call is answered and connected with its stream. `is_answered`: whether the provider has said

@@ -30,6 +30,7 @@ use crate::config::{AccountKind, Config, OnVoicemail, TelephonyAccount, Telephon
 use crate::server::access::keys::Keys;
 use crate::server::edge::client::Client;
 use crate::server::transport::calls::CallState;
+use crate::server::transport::recording::CallRecording;
 use crate::server::transport::transfers::{DialError, ProviderError, Transfer};
 pub(super) use answered::{AnsweredCall, serve_call_in};
 use antiphon_engines::secret;
@@ -210,14 +211,19 @@ impl Accounts {
 
     /// What the call of a stream that Twilio has signed has; `None`: its account is not known here. `tasks`: those of
     /// the server.
-    pub(super) fn call_in(&self, stream: &Parameters, tasks: &TaskTracker) -> Option<AccountCall> {
+    pub(super) fn call_in(
+        &self,
+        stream: &Parameters,
+        recording: &CallRecording,
+        tasks: &TaskTracker,
+    ) -> Option<AccountCall> {
         let account_sid = stream.get(super::twilio::ACCOUNT_PARAMETER)?;
         let call_sid = stream.get(super::twilio::CALL_PARAMETER).filter(|sid| is_sid(sid))?.to_owned();
         let (account, rest) = self.at_twilio().find(|(_, rest)| rest.account_sid() == account_sid)?;
         let redirect = Arc::new(TwilioRedirect::new(rest.clone(), call_sid, None));
         let caller = stream.get("from").map(str::to_owned);
         let (transfers, requests) = CallTransfers::new(Some(redirect), caller, tasks.clone());
-        let tools = self.tools.open(&transfers, None);
+        let tools = self.tools.open(&transfers, None, recording);
         let transfer = transfers.to(self.transfer_to.clone());
         Some(AccountCall { transfer, requests, tools, account: account.name.clone() })
     }

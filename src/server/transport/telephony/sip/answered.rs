@@ -16,6 +16,7 @@ use crate::server::transport::telephony::answerer::AnswerPlan;
 use crate::server::transport::telephony::bridge::{self, BridgeEnd, BridgeSide};
 use crate::server::transport::telephony::conversation::{self, Beginning, Over};
 use crate::server::transport::telephony::link;
+use crate::server::transport::telephony::recording_notice::RecordingNotice;
 use crate::server::transport::telephony::reply_progress::ReplyTracker;
 use crate::server::transport::telephony::transfer_requests::TransferRequests;
 use crate::server::transport::telephony::warm_transfer::{ConnectedTarget, ReadyTarget, WarmTransfers};
@@ -39,6 +40,8 @@ pub(super) struct AnsweredCall {
     pub(super) keys: (KeySender, KeyEvents),
     pub(super) requests: TransferRequests,
     pub(super) greeting: Option<String>,
+    /// Said before that; `None`: nothing is.
+    pub(super) notice: Option<RecordingNotice>,
     /// What the hub does about who answers; `None`: it did not call.
     pub(super) answer: Option<AnswerPlan>,
     pub(super) origin: CallOrigin,
@@ -53,14 +56,14 @@ pub(super) async fn serve_answered(
     entry: &CallEntry,
     answered: AnsweredCall,
 ) {
-    let AnsweredCall { dialog, tracker, keys, mut requests, greeting, answer, origin, direction } = answered;
+    let AnsweredCall { dialog, tracker, keys, mut requests, greeting, notice, answer, origin, direction } = answered;
     let (key_sender, key_events) = keys;
     let Ok((source, sink, start)) = dialog.open(entry, key_events) else {
         entry.call().conclude("no codec");
         return;
     };
     let targets = SipTargets { transport, dialer, origin: &origin };
-    let beginning = Beginning { greeting, tracker, answer, ..Beginning::default() };
+    let beginning = Beginning { greeting, tracker, notice, answer, ..Beginning::default() };
     let (transfers, beginning) = WarmTransfers::beside(transport, &targets, beginning);
     let keys = Some(Arc::new(key_sender) as Arc<dyn PressKeys>);
     let mut side = BridgeSide { link: link::media(source, sink), leg: Box::new(SipLeg), start, keys };

@@ -20,6 +20,7 @@ use crate::server::transport::call::{Call, CallOpening};
 use crate::server::transport::calls::{CallDecision, CallEntry, CallState, NewCall, RingingEntry};
 use crate::server::transport::parts::TransportParts;
 use crate::server::transport::telephony::leg::Parameters;
+use crate::server::transport::telephony::recording_notice::{PhoneRecording, RecordingNotice};
 use crate::server::transport::telephony::reply_progress::ReplyTracker;
 use crate::server::transport::telephony::tools::CallTools;
 use crate::server::transport::telephony::transfer_requests::{CallTransfers, TransferRequests};
@@ -95,6 +96,7 @@ pub(super) async fn serve(transport: Arc<TransportParts>, dialer: Arc<Dialer>, a
         session,
         key,
         greeting,
+        notice,
         origin,
     } = begun;
     dialog.send(Command::Accept(answer));
@@ -117,7 +119,7 @@ pub(super) async fn serve(transport: Arc<TransportParts>, dialer: Arc<Dialer>, a
     let signaling = incoming.peer.address.ip();
     let dialog = AnsweredDialog { dialog, control, sockets, advertised, session, signaling, agreed };
     let direction = "in";
-    let answered = AnsweredCall { dialog, tracker, keys, requests, greeting, answer: None, origin, direction };
+    let answered = AnsweredCall { dialog, tracker, keys, requests, greeting, notice, answer: None, origin, direction };
     settings.reports.report(entry.id(), "in", CallState::InProgress);
     serve_answered(&transport, &dialer, &entry, answered).await;
     settings.reports.report(entry.id(), "in", CallState::Ended);
@@ -250,6 +252,8 @@ struct BegunCall {
     requests: TransferRequests,
     origin: CallOrigin,
     greeting: Option<String>,
+    /// Said before that; `None`: nothing is.
+    notice: Option<RecordingNotice>,
     sockets: RtpSockets,
     advertised: SocketAddr,
     answer: String,
@@ -331,7 +335,9 @@ impl PreparedCall {
         let tasks = transport.sessions.setup.tasks.clone();
         let (transfers, requests) = CallTransfers::new(Some(Arc::new(dialog.referrer())), incoming.from.clone(), tasks);
         let (key_sender, keys) = key_events();
-        let (tools, tracker) = settings.tools.open(&transfers, Some(Arc::new(key_sender.clone()))).unzip();
+        let PhoneRecording { recording, notice } = transport.telephony.recording.of_call();
+        let tools = settings.tools.open(&transfers, Some(Arc::new(key_sender.clone())), &recording);
+        let (tools, tracker) = tools.unzip();
         let opening = CallOpening {
             mode: AudioMode::Pcm16,
             settings: session_settings.clone(),
@@ -341,14 +347,15 @@ impl PreparedCall {
             route: ROUTE,
             by_phone: true,
             tools: tools.as_ref().map(CallTools::server),
-            llm: None,
+            llm: notice.as_ref().map(RecordingNotice::before_model),
+            recording_consent: recording.consent(),
         };
         let call = Call::begin(&transport.sessions, admitted, caller, opening);
         let id = id.unwrap_or_else(|| call.session().as_str().to_owned());
         let transfer = Some(transfers.to(settings.transfer_to.clone()));
         let peer_id = Some(incoming.peer_id.clone());
-        let entry =
-            transport.calls.list(id, NewCall { call, owner, transport: TRANSPORT, peer_id, offers: None, transfer });
+        let new = NewCall { call, owner, transport: TRANSPORT, peer_id, offers: None, transfer, recording };
+        let entry = transport.calls.list(id, new);
         if let Some(tools) = tools {
             tools.ends_by(entry.hung_up().clone());
         }
@@ -361,6 +368,7 @@ impl PreparedCall {
             requests,
             origin,
             greeting,
+            notice,
             sockets,
             advertised,
             answer,

@@ -36,10 +36,11 @@ pub(in crate::server::transport::telephony) async fn dial(
 /// Waits for the answer and serves the call until it ends.
 async fn serve(transport: Arc<TransportParts>, dialer: Arc<Dialer>, dialed: DialedCall) {
     let Ok(answered) = dialed.answered().await else { return };
-    let AnsweredDial { dialog, mut entry, tracker, keys, requests, greeting, plan, origin, place: _place } = answered;
+    let AnsweredDial { dialog, mut entry, tracker, keys, requests, greeting, notice, plan, origin, place: _place } =
+        answered;
     let answer = Some(plan);
     let direction = "out";
-    let answered = AnsweredCall { dialog, tracker, keys, requests, greeting, answer, origin, direction };
+    let answered = AnsweredCall { dialog, tracker, keys, requests, greeting, notice, answer, origin, direction };
     serve_answered(&transport, &dialer, &entry, answered).await;
     entry.is_now(CallState::Ended);
 }

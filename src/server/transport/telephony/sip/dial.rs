@@ -22,11 +22,11 @@ use crate::server::transport::telephony::outgoing::{
     DialRequest, DialRights, OutgoingEntry, RINGS, ROUTE, check_key, has_number, hold_line, no_target,
 };
 use crate::server::transport::telephony::recital::Recital;
+use crate::server::transport::telephony::recording_notice::{PhoneRecording, RecordingNotice};
 use crate::server::transport::telephony::reply_progress::ReplyTracker;
 use crate::server::transport::telephony::tools::CallTools;
 use crate::server::transport::telephony::transfer_requests::{CallTransfers, TransferRequests};
 use crate::server::transport::transfers::DialError;
-use antiphon_engine_api::llm::Llm;
 use antiphon_protocol::{SessionKind, SessionUpdate};
 use antiphon_session::AudioMode;
 use antiphon_sip::sdp::{self, Agreed, Local, MasterKey};
@@ -190,9 +190,13 @@ impl Dialer {
         let tasks = transport.sessions.setup.tasks.clone();
         let (transfers, requests) = CallTransfers::new(Some(Arc::new(dialog.referrer())), Some(to), tasks);
         let (key_sender, keys) = key_events();
+        let PhoneRecording { recording, notice } = match recital {
+            Some(_) => transport.telephony.recording.of_target(),
+            None => transport.telephony.recording.of_call(),
+        };
         let tools = match recital {
             Some(_) => None,
-            None => self.settings.tools.open(&transfers, Some(Arc::new(key_sender.clone()))),
+            None => self.settings.tools.open(&transfers, Some(Arc::new(key_sender.clone())), &recording),
         };
         let (tools, tracker) = tools.unzip();
         let opening = CallOpening {
@@ -204,13 +208,17 @@ impl Dialer {
             route: ROUTE,
             by_phone: true,
             tools: tools.as_ref().map(CallTools::server),
-            llm: recital.map(|text| Arc::new(Recital::new(text)) as Arc<dyn Llm>),
+            llm: match recital {
+                Some(text) => Some(Recital::in_place(text)),
+                None => notice.as_ref().map(RecordingNotice::before_model),
+            },
+            recording_consent: recording.consent(),
         };
         let call = Call::begin(&transport.sessions, admitted, caller, opening);
         hold_line(&call).await;
         let id = call.session().as_str().to_owned();
         let transfer = Some(transfers.to(self.settings.transfer_to.clone()));
-        let new = NewCall { call, owner, transport: TRANSPORT, peer_id: None, offers: None, transfer };
+        let new = NewCall { call, owner, transport: TRANSPORT, peer_id: None, offers: None, transfer, recording };
         let entry = transport.calls.list(id, new);
         if let Some(tools) = tools {
             tools.ends_by(entry.hung_up().clone());
@@ -234,6 +242,7 @@ impl Dialer {
             key,
             signaling: address,
             greeting: None,
+            notice,
             on_voicemail: self.settings.on_voicemail,
             voicemail_message: self.settings.voicemail_message.clone(),
             origin: CallOrigin { client, owner, trunk: trunk.id, settings },
@@ -301,6 +310,8 @@ pub(super) struct DialedCall {
     key: MasterKey,
     signaling: SocketAddr,
     pub(super) greeting: Option<String>,
+    /// Said before that; `None`: nothing is.
+    notice: Option<RecordingNotice>,
     pub(super) on_voicemail: OnVoicemail,
     pub(super) voicemail_message: String,
     pub(super) origin: CallOrigin,
@@ -316,6 +327,8 @@ pub(super) struct AnsweredDial {
     pub(super) keys: (KeySender, KeyEvents),
     pub(super) requests: TransferRequests,
     pub(super) greeting: Option<String>,
+    /// Said before that; `None`: nothing is.
+    pub(super) notice: Option<RecordingNotice>,
     /// What the call does about who has answered.
     pub(super) plan: AnswerPlan,
     pub(super) origin: CallOrigin,
@@ -336,12 +349,12 @@ impl DialedCall {
         };
         self.requests.begin();
         self.entry.is_now(CallState::InProgress);
-        let Self { entry, dialog, control, tracker, keys, requests, greeting, origin, place, .. } = self;
+        let Self { entry, dialog, control, tracker, keys, requests, greeting, notice, origin, place, .. } = self;
         let Self { sockets, advertised, session, signaling, on_voicemail, voicemail_message, .. } = self;
         let plan = entry.plan(on_voicemail, voicemail_message);
         let signaling = signaling.ip();
         let dialog = AnsweredDialog { dialog, control, sockets, advertised, session, signaling, agreed };
-        Ok(AnsweredDial { dialog, entry, tracker, keys, requests, greeting, plan, origin, place })
+        Ok(AnsweredDial { dialog, entry, tracker, keys, requests, greeting, notice, plan, origin, place })
     }
 
     async fn agreed(&mut self) -> Result<Agreed, CallState> {

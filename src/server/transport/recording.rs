@@ -1,0 +1,151 @@
+//! Whether a call is recorded, as far as its peer decides about that.
+//!
+//! What opens a call's session makes a [`CallRecording`] and opens the session with its consent. [`super::calls`] shows it;
+//! [`super::call_control`], the keys of a phone and the model's tool decide about it. It writes no recording and asks nothing.
+
+use antiphon_session::{RecordingConsent, SessionConfig};
+use serde::Serialize;
+use std::sync::{Arc, Mutex, MutexGuard};
+
+/// See the module. Cheap to clone: all clones are of one call.
+#[derive(Clone, Debug, Default)]
+pub(super) enum CallRecording {
+    /// The call is not recorded.
+    #[default]
+    Off,
+    /// It is recorded, and its peer is not asked.
+    Unasked,
+    /// It is recorded if its peer agrees. Decisions are made one at a time.
+    Asked(Arc<Mutex<RecordingConsent>>),
+}
+
+/// What is shown with a call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum RecordingState {
+    /// It is not recorded.
+    None,
+    /// Its peer is asked, and has not decided.
+    Waiting,
+    Recorded,
+    /// Its peer does not agree, or no longer does.
+    Refused,
+}
+
+/// Why a decision about a recording is not taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum DecisionRefused {
+    /// The peer of this call is not asked.
+    NotAsked,
+    /// The recording was refused before, which ended it.
+    Ended,
+}
+
+impl CallRecording {
+    /// That of a call whose peer is not asked, with these settings of its session.
+    pub(super) fn unasked(config: &SessionConfig) -> Self {
+        if config.record.is_empty() { Self::Off } else { Self::Unasked }
+    }
+
+    /// That of a call whose peer is asked, and has not decided.
+    pub(super) fn asked() -> Self {
+        Self::Asked(Arc::new(Mutex::new(RecordingConsent::undecided())))
+    }
+
+    /// What the call's session waits for before it is recorded; `None`: it is recorded as others are. The session of a
+    /// call that is not recorded waits for what is refused already.
+    pub(super) fn consent(&self) -> Option<RecordingConsent> {
+        match self {
+            Self::Off => {
+                let refused = RecordingConsent::undecided();
+                refused.decide(false);
+                Some(refused)
+            }
+            Self::Unasked => None,
+            Self::Asked(consent) => Some(locked(consent).clone()),
+        }
+    }
+
+    /// Whether its peer is asked.
+    pub(super) fn is_asked(&self) -> bool {
+        matches!(self, Self::Asked(_))
+    }
+
+    /// Whether its peer was asked and has decided.
+    pub(super) fn is_decided(&self) -> bool {
+        matches!(self, Self::Asked(consent) if locked(consent).decision().is_some())
+    }
+
+    /// The peer agrees, or does not, or no longer does. A recording that was refused does not begin again.
+    ///
+    /// # Errors
+    /// [`DecisionRefused`].
+    pub(super) fn decide(&self, agrees: bool) -> Result<(), DecisionRefused> {
+        let Self::Asked(consent) = self else { return Err(DecisionRefused::NotAsked) };
+        let consent = locked(consent);
+        if agrees && consent.decision() == Some(false) {
+            return Err(DecisionRefused::Ended);
+        }
+        consent.decide(agrees);
+        Ok(())
+    }
+
+    /// The peer has not decided in time: that refuses. A decision that was made stands.
+    pub(super) fn refuse_undecided(&self) {
+        let Self::Asked(consent) = self else { return };
+        let consent = locked(consent);
+        if consent.decision().is_none() {
+            consent.decide(false);
+        }
+    }
+
+    /// What is shown with the call.
+    pub(super) fn state(&self) -> RecordingState {
+        match self {
+            Self::Off => RecordingState::None,
+            Self::Unasked => RecordingState::Recorded,
+            Self::Asked(consent) => match locked(consent).decision() {
+                None => RecordingState::Waiting,
+                Some(true) => RecordingState::Recorded,
+                Some(false) => RecordingState::Refused,
+            },
+        }
+    }
+}
+
+fn locked(consent: &Mutex<RecordingConsent>) -> MutexGuard<'_, RecordingConsent> {
+    consent.lock().expect("no panic while locked")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::RecordingState::{Recorded, Refused, Waiting};
+    use super::*;
+
+    #[test]
+    fn a_decision_may_be_withdrawn_and_a_refusal_stands() {
+        let recording = CallRecording::asked();
+        let consent = recording.consent().unwrap();
+        assert_eq!((recording.state(), consent.decision()), (Waiting, None));
+        assert_eq!(recording.decide(true), Ok(()));
+        assert_eq!((recording.state(), consent.decision()), (Recorded, Some(true)));
+        recording.refuse_undecided();
+        assert_eq!(recording.state(), Recorded);
+        assert_eq!(recording.decide(false), Ok(()));
+        assert_eq!(recording.decide(false), Ok(()), "again");
+        assert_eq!(recording.decide(true), Err(DecisionRefused::Ended));
+        assert_eq!((recording.state(), consent.decision()), (Refused, Some(false)));
+    }
+
+    #[test]
+    fn a_call_whose_peer_is_not_asked_takes_no_decision() {
+        let mut config = SessionConfig::default();
+        assert_eq!(CallRecording::unasked(&config).state(), RecordingState::None);
+        config.record = "recordings".into();
+        let recording = CallRecording::unasked(&config);
+        assert_eq!((recording.state(), recording.decide(false)), (Recorded, Err(DecisionRefused::NotAsked)));
+        assert!(recording.consent().is_none() && !recording.is_asked() && !recording.is_decided());
+        let off = CallRecording::default().consent();
+        assert_eq!(off.and_then(|consent| consent.decision()), Some(false), "its session writes nothing");
+    }
+}
