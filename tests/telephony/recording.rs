@@ -95,11 +95,9 @@ async fn a_key_that_decides_is_an_event_and_no_message() {
     let seen = async {
         let mut events = client.until("input_audio_buffer.dtmf_event_received").await;
         assert_eq!(events.last().expect("an event")["event"], "2");
-        // The notice is cut off, and the greeting follows.
-        for status in ["cancelled", "completed"] {
+        // The greeting follows. The response of the notice may have been done before the client joined.
+        while !events.iter().any(|event| event.to_string().contains("Good morning.")) {
             events.extend(client.until("response.done").await);
-            let done = &events.last().expect("an event")["response"];
-            assert_eq!(done["status"], status, "{done}");
         }
         events
     };
