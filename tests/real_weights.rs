@@ -11,7 +11,8 @@ use antiphon::config::Config;
 use antiphon_audio::convert;
 use antiphon_engine_api::Engines;
 use antiphon_engine_api::fakes::llm::FakeLlm;
-use antiphon_text::words::compared as words;
+use antiphon_text::scoring::words;
+use antiphon_text::words::compared;
 use antiphon_types::SampleRate;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD as BASE64;
@@ -74,8 +75,9 @@ impl Score {
     fn add(&mut self, text: &str, expected: &str, heard: &str) {
         let heard_words = words(heard);
         let expected = words(expected);
-        // A recognizer that writes what was written has heard it: "Henry VIII", "9-5".
-        let n_wrong = n_errors(&expected, &heard_words).min(n_errors(&words(text), &heard_words));
+        // A recognizer that writes what was written has heard it: "5/6/2024".
+        let n_otherwise_written = n_errors(&compared(text), &compared(heard));
+        let n_wrong = n_errors(&expected, &heard_words).min(n_otherwise_written);
         if n_wrong > 0 {
             self.faults.push(format!("{n_wrong} wrong: {heard:?} for {text:?}"));
         }

@@ -14,7 +14,7 @@
 use super::hub_process::{Engines, Hub};
 use super::load::{self, Clip, Clips, Length, Load, Network, Outcome, Sign};
 use super::voice_to_voice::{SILENCE_MS, session_with};
-use super::words::{n_errors, words};
+use super::words::{n_errors, words, written_words};
 use super::{BenchError, Figure, Measure, Measurement, Plan, Progress, Section, Unit, Waits, name_of};
 use antiphon_client::{AudioMode, ConnectOptions, RATE};
 use reqwest::multipart::{Form, Part};
@@ -242,8 +242,9 @@ async fn round_trip(
         let heard = spoken_and_heard(http, url, text).await?;
         let heard_words = words(&heard);
         let expected = words(expected);
-        // A recognizer that writes what was written has heard it: "Henry VIII", "9-5".
-        let n_wrong = n_errors(&expected, &heard_words).min(n_errors(&words(text), &heard_words));
+        // A recognizer that writes what was written has heard it: "5/6/2024".
+        let n_otherwise_written = n_errors(&written_words(text), &written_words(&heard));
+        let n_wrong = n_errors(&expected, &heard_words).min(n_otherwise_written);
         wrong.add(n_wrong.min(expected.len()), expected.len());
         if n_wrong > 0 {
             section.notes.push(format!("{n_wrong} wrong of {text:?}: heard {heard:?}"));

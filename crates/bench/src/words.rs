@@ -1,6 +1,9 @@
 //! Word errors: what a recognizer heard against what was said. The measures of real models and of lossy networks count them.
 
-pub(super) use antiphon_text::words::compared as words;
+/// The words of a text as a person says them.
+pub(super) use antiphon_text::scoring::words;
+/// The words of a text as they are written.
+pub(super) use antiphon_text::words::compared as written_words;
 
 /// The least number of words substituted, deleted and inserted.
 pub(super) fn n_errors(said: &Vec<String>, heard: &Vec<String>) -> usize {
@@ -20,6 +23,6 @@ mod tests {
         check("What time is it?", "what dime is", 2);
         check("What time is it?", "so what time is it now", 2);
         check("What time is it?", "", 4);
-        check("It\u{2019}s $5, or 10%.", "it's $5 or 10%", 0);
+        check("It\u{2019}s $2.5 million, or 8th.", "it's two point five million dollars or eighth", 0);
     }
 }

@@ -14,6 +14,7 @@ mod names;
 pub mod normalize;
 pub mod number_words;
 mod roman;
+pub mod scoring;
 mod sentences;
 mod states;
 mod tables;

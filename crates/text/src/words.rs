@@ -87,9 +87,9 @@ const NUMBERS: [&str; 13] =
 /// Digits of a telephone number at least.
 const TELEPHONE_DIGITS: usize = 7;
 
-/// The words of an English text for a comparison of what was heard with what was said: in lower case, without punctuation, and
-/// what is only written differently is the same ("three" and 3, "7 p.m." and "7pm", "6:05" and 605, "212 555 0123" and its
-/// digits, "café" and "cafe").
+/// The words of an English text as they are written: in lower case, without punctuation. Simple variants are the same
+/// ("three" and 3, "7 p.m." and "7pm", "6:05" and 605, "212 555 0123" and its digits, "café" and "cafe"). It is for
+/// finding words in a text; [`crate::scoring`] is for counting word errors.
 pub fn compared(text: &str) -> Vec<String> {
     let kept = |c: char| c.is_alphanumeric() || matches!(c, '\'' | '$' | '%');
     let text: String = text.nfd().filter(|c| !is_mark(*c)).collect();
@@ -165,7 +165,7 @@ pub fn is_unspaced(c: char) -> bool {
 }
 
 /// Whether the character combines with a letter.
-fn is_mark(c: char) -> bool {
+pub(crate) fn is_mark(c: char) -> bool {
     !c.is_ascii() && matches!(c.general_category(), GeneralCategory::NonspacingMark | GeneralCategory::SpacingMark)
 }
 
