@@ -10,7 +10,9 @@ use serde::{Deserialize, Serialize};
 /// What the words of speech over a reply are so far.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum Words {
-    /// There are none.
+    /// No transcript has come.
+    Unknown,
+    /// The recognizer has heard none.
     None,
     /// They acknowledge what is being said, or laugh.
     Backchannel,
@@ -494,7 +496,7 @@ mod tests {
 
     /// What partial transcripts lead to, one after the other.
     fn so_far(partials: &[&str]) -> Vec<Words> {
-        let mut before = Words::None;
+        let mut before = Words::Unknown;
         let weigh = |text: &&str| {
             before = Words::of(text, false, false).after(before, text);
             before
