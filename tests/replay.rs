@@ -15,6 +15,7 @@ use serde_json::{Value, json};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 use tempfile::TempDir;
 
 /// A hub that writes replay logs to the folder.
@@ -43,6 +44,14 @@ async fn speak(socket: &mut Socket, pcm: &[i16]) {
     for piece in pcm.chunks(2_400) {
         socket.append(piece).await;
         tokio::task::yield_now().await;
+    }
+}
+
+/// Sends audio at the pace of a microphone.
+async fn live(socket: &mut Socket, pcm: &[i16]) {
+    for piece in pcm.chunks(480) {
+        socket.append(piece).await;
+        tokio::time::sleep(Duration::from_millis(20)).await;
     }
 }
 
@@ -152,6 +161,37 @@ async fn a_recorded_session_runs_again_to_the_same_decisions() {
     assert!(n_loud(1) > 16 * 1_000, "the replies: {}", n_loud(1));
     let left = std::fs::read_dir(file.parent().expect("a folder")).expect("the folder").count();
     assert_eq!(left, 2, "nothing half-written is left");
+}
+
+/// From the first to the last sample of a side that is loud, in milliseconds.
+fn loud_span(samples: &[i16], side: usize) -> std::ops::Range<usize> {
+    let loud: Vec<bool> = samples.iter().skip(side).step_by(2).map(|sample| sample.unsigned_abs() > 500).collect();
+    let first = loud.iter().position(|is_loud| *is_loud).expect("something is loud");
+    let last = loud.iter().rposition(|is_loud| *is_loud).expect("something is loud");
+    first / 16..last / 16
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_reply_is_recorded_where_it_sounds_and_as_far_as_it_is_not_interrupted() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let hub = hub(&folder).await;
+    let mut socket = hub.connect("").await;
+    live(&mut socket, &quiet(1_000)).await;
+    // 15 s of speech, which are sent at once.
+    socket.ask("Tell me.").await;
+    live(&mut socket, &quiet(2_000)).await;
+    live(&mut socket, &loud(600)).await;
+    live(&mut socket, &quiet(1_000)).await;
+    drop(socket);
+    hub.stop().await;
+    let wav = hound::WavReader::open(recording(&folder).with_extension("wav")).expect("a WAV file");
+    let samples: Vec<i16> = wav.into_samples().map(|sample| sample.expect("a sample")).collect();
+    let user = loud_span(&samples, 0);
+    let reply = loud_span(&samples, 1);
+    // The resampler and windows take some time, and the detector the beginning of the speech.
+    assert!((2_950..3_150).contains(&user.start), "{user:?}");
+    assert!((950..1_250).contains(&reply.start), "{reply:?}");
+    assert!((user.start..user.start + 500).contains(&reply.end), "{reply:?} {user:?}");
 }
 
 #[tokio::test(start_paused = true)]

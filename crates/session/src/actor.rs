@@ -9,6 +9,7 @@
 use super::beginning::{Beginning, Greeting};
 use super::checkpoint::{Leave, SnapshotSender};
 use super::client_side::{ClientSide, Expiry, StoredParts};
+use super::conversation_audio::ReplySource;
 use super::egress::{Close, Egress};
 use super::failures::{causes, recognizer_failed};
 use super::fair_order::{FairOrder, only_if};
@@ -323,7 +324,7 @@ impl Actor {
                 Action::Flush(response) => {
                     let now = self.now();
                     self.timeline.flushed(&response, now);
-                    self.hearing.reply_stopped();
+                    self.hearing.reply_stopped(&response);
                     self.client.flush(response, self.hearing.position(), &self.dialog, now);
                 }
                 Action::Notify(notice) => self.notify(notice, payload.logprobs.as_ref()),
@@ -335,6 +336,9 @@ impl Actor {
         let now = self.now();
         if let Some(snapshots) = &mut self.snapshots {
             snapshots.observe(&notice);
+        }
+        if let Notice::ItemTruncated { item, .. } = &notice {
+            self.hearing.recorder().item_truncated(item);
         }
         let failed_in = match &notice {
             Notice::ResponseDone(view) => self.speaking.end(&view.id),
@@ -359,7 +363,7 @@ impl Actor {
             self.timeline.utterance_ended(item, self.dialog.turn(), now, now);
         }
         if let Some(audio) = audio {
-            self.timeline.spoken(item, audio);
+            self.timeline.recorded(item, audio);
         }
     }
 
@@ -691,7 +695,8 @@ impl Actor {
         let at = self.client.sounds_at(&item, &self.dialog, position, now);
         let is_heard = self.hearing.may_hear_reply(now);
         let Some(voice) = self.speaking.voice(response) else { return };
-        let is_recorded = self.hearing.recorder().keeps_audio();
+        // What is said beside the conversation sounds at no certain time.
+        let is_recorded = self.hearing.recorder().keeps_audio() && self.dialog.history().spoken(&item).is_some();
         let reference = (is_heard || is_recorded).then(|| voice.reference(pcm));
         let made = voice.push(pcm);
         if let Some(reference) = reference {
@@ -699,7 +704,10 @@ impl Actor {
                 self.hearing.reply_sounds(at, &reference);
             }
             self.client.sounds_until(at + reference.len());
-            self.hearing.recorder().reply_sounds(at, reference);
+            if is_recorded {
+                let source = ReplySource { response: response.clone(), item: item.clone() };
+                self.hearing.recorder().reply_sounds(source, at, reference);
+            }
         }
         self.packed(response, &item, index, made);
     }

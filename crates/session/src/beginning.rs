@@ -75,7 +75,6 @@ impl Beginning {
             at: SystemTime::now(),
             seed: seed ^ 0x7475_726e,
             may_report: mode != AudioMode::Events,
-            records_audio: !setup.session.record.is_empty() && setup.session.record_audio,
             brownout: setup.brownout.clone(),
             limits: limits.clone(),
         };
@@ -164,8 +163,6 @@ impl Beginning {
             at: UNIX_EPOCH + wall_now.saturating_sub(elapsed),
             seed: 0,
             may_report: mode != AudioMode::Events,
-            // A replay log begins with its session.
-            records_audio: false,
             brownout: setup.brownout.clone(),
             limits: limits.clone(),
         };

@@ -5,16 +5,16 @@
 //! neither does, there are none. The reply is where the session estimates that it sounds; what is held back, stopped or dropped
 //! is in no frame. Never waits, and never reads the clock.
 
-use antiphon_types::{SampleRate, Samples};
+use antiphon_types::{ItemId, ResponseId, SampleRate, Samples};
 use std::collections::VecDeque;
 use std::time::Duration;
 use tokio::time::Instant;
 
 /// Samples of a frame.
 pub(super) const CHANNELS: u16 = 2;
-/// Without audio of the microphone for so long, the reply sounds without it. Packets that are later than that are recorded behind
-/// the reply that sounded meanwhile.
-const STALL: Duration = Duration::from_millis(500);
+/// A microphone that sends nothing for this long is silent: the reply sounds without it. A telephone's silence is filled in after
+/// 1 s. Audio that comes later than that is recorded behind the reply that sounded meanwhile.
+const STALL: Duration = Duration::from_millis(1_500);
 /// The most of the reply that waits for its time, 2 minutes: 3.8 MB. A client that plays audio from events gets a reply as fast
 /// as it is made.
 const MAX_WAITING: usize = 120 * 16_000;
@@ -23,18 +23,28 @@ const MAX_WAITING: usize = 120 * 16_000;
 pub(super) struct ConversationAudio {
     /// Frames so far.
     position: Samples,
-    /// Frames without a microphone: by so much that is further than turn time.
+    /// Frames without a microphone: how far `position` is ahead of turn time.
     inserted: Samples,
     /// The reply that has not sounded, in the order of time, without overlaps.
     reply: VecDeque<ReplyPiece>,
     n_waiting: usize,
-    /// Since which frame playback stands still.
+    /// The frame since which playback stands still.
     held_since: Option<Samples>,
     /// When the last frame was made, or none was due.
     advanced_at: Instant,
+    /// The microphone is silent, or has sent nothing yet.
+    is_stalled: bool,
+}
+
+/// What reply audio belongs to.
+#[derive(Clone, Debug)]
+pub(super) struct ReplySource {
+    pub(super) response: ResponseId,
+    pub(super) item: ItemId,
 }
 
 struct ReplyPiece {
+    source: ReplySource,
     /// The frame of the first sample that has not sounded.
     at: Samples,
     pcm: Vec<i16>,
@@ -60,6 +70,7 @@ impl ConversationAudio {
             n_waiting: 0,
             held_since: None,
             advanced_at: now,
+            is_stalled: true,
         }
     }
 
@@ -70,15 +81,23 @@ impl ConversationAudio {
 
     /// Audio of the microphone; its frames are appended to `frames`, as those are that other methods make.
     pub(super) fn heard(&mut self, now: Instant, microphone: &[i16], frames: &mut Vec<i16>) {
-        self.catch_up(now, frames);
+        self.follow_clock(now, frames);
         self.append(microphone.len(), microphone, frames);
         self.advanced_at = now;
+        self.is_stalled = false;
     }
 
     /// Reply audio that sounds from `at` in turn time on, or behind what waits already. `false`: too much waits, and some of it is
     /// not recorded.
-    pub(super) fn reply_sounds(&mut self, now: Instant, at: Samples, mut pcm: Vec<i16>, frames: &mut Vec<i16>) -> bool {
-        self.catch_up(now, frames);
+    pub(super) fn reply_sounds(
+        &mut self,
+        now: Instant,
+        source: ReplySource,
+        at: Samples,
+        mut pcm: Vec<i16>,
+        frames: &mut Vec<i16>,
+    ) -> bool {
+        self.follow_clock(now, frames);
         let room = MAX_WAITING - self.n_waiting;
         let fits = pcm.len() <= room;
         pcm.truncate(room);
@@ -86,19 +105,20 @@ impl ConversationAudio {
             self.n_waiting += pcm.len();
             let held_for = self.held_since.map_or(Samples::ZERO, |since| self.position - since);
             let at = self.frame_at(at).saturating_sub(held_for).max(self.waits_until());
-            self.reply.push_back(ReplyPiece { at, pcm, n_sounded: 0 });
+            self.reply.push_back(ReplyPiece { source, at, pcm, n_sounded: 0 });
         }
         fits
     }
 
     /// Playback stands still from now on.
     pub(super) fn reply_held(&mut self, now: Instant, frames: &mut Vec<i16>) {
-        self.catch_up(now, frames);
+        self.follow_clock(now, frames);
         self.held_since.get_or_insert(self.position);
     }
 
     /// Playback goes on.
-    pub(super) fn reply_resumed(&mut self) {
+    pub(super) fn reply_resumed(&mut self, now: Instant, frames: &mut Vec<i16>) {
+        self.follow_clock(now, frames);
         let Some(since) = self.held_since.take() else { return };
         let delay = self.position - since;
         for piece in &mut self.reply {
@@ -106,12 +126,16 @@ impl ConversationAudio {
         }
     }
 
-    /// What waits will not sound.
-    pub(super) fn reply_stopped(&mut self, now: Instant, frames: &mut Vec<i16>) {
-        self.catch_up(now, frames);
-        self.reply.clear();
-        self.n_waiting = 0;
-        self.held_since = None;
+    /// What waits of a response will not sound.
+    pub(super) fn reply_stopped(&mut self, now: Instant, response: &ResponseId, frames: &mut Vec<i16>) {
+        self.follow_clock(now, frames);
+        self.drop_reply(|source| source.response == *response);
+    }
+
+    /// What waits of an item will not sound: the client has stopped it.
+    pub(super) fn item_truncated(&mut self, now: Instant, item: &ItemId, frames: &mut Vec<i16>) {
+        self.follow_clock(now, frames);
+        self.drop_reply(|source| source.item == *item);
     }
 
     /// The session ends.
@@ -119,11 +143,17 @@ impl ConversationAudio {
         self.advance(now, frames);
     }
 
-    /// Makes the frames that are due, if the microphone has been silent for [`STALL`].
-    fn catch_up(&mut self, now: Instant, frames: &mut Vec<i16>) {
-        if now.saturating_duration_since(self.advanced_at) >= STALL {
+    /// Makes the frames that are due while the microphone is silent.
+    fn follow_clock(&mut self, now: Instant, frames: &mut Vec<i16>) {
+        self.is_stalled |= now.saturating_duration_since(self.advanced_at) >= STALL;
+        if self.is_stalled {
             self.advance(now, frames);
         }
+    }
+
+    fn drop_reply(&mut self, is_dropped: impl Fn(&ReplySource) -> bool) {
+        self.reply.retain(|piece| !is_dropped(&piece.source));
+        self.n_waiting = self.reply.iter().map(|piece| piece.left().len()).sum();
     }
 
     /// Makes the frames of the reply alone that are due.
@@ -198,8 +228,25 @@ mod tests {
 
         /// A reply is made that sounds from `at_ms` of turn time on.
         fn reply(&mut self, at_ms: u64, ms: u64) -> bool {
+            self.reply_of("resp_1", at_ms, ms)
+        }
+
+        fn reply_of(&mut self, response: &str, at_ms: u64, ms: u64) -> bool {
             let at = Samples::from_ms(at_ms, SampleRate::HZ_16000);
-            self.audio.reply_sounds(self.now, at, vec![2; 16 * ms as usize], &mut self.frames)
+            let source = ReplySource { response: response.into(), item: format!("item of {response}").into() };
+            self.audio.reply_sounds(self.now, source, at, vec![2; 16 * ms as usize], &mut self.frames)
+        }
+
+        fn held(&mut self) {
+            self.audio.reply_held(self.now, &mut self.frames);
+        }
+
+        fn resumed(&mut self) {
+            self.audio.reply_resumed(self.now, &mut self.frames);
+        }
+
+        fn stopped(&mut self, response: &str) {
+            self.audio.reply_stopped(self.now, &response.into(), &mut self.frames);
         }
 
         fn passes(&mut self, ms: u64) {
@@ -244,11 +291,11 @@ mod tests {
         rig.hears(100);
         rig.reply(100, 200);
         rig.hears(100);
-        rig.audio.reply_held(rig.now, &mut rig.frames);
+        rig.held();
         rig.hears(200);
-        rig.audio.reply_resumed();
+        rig.resumed();
         rig.hears(60);
-        rig.audio.reply_stopped(rig.now, &mut rig.frames);
+        rig.stopped("resp_1");
         rig.hears(100);
         assert_eq!(rig.sounds(), "m100 b100 m200 b60 m100 ");
         assert_eq!(rig.audio.n_waiting, 0);
@@ -258,12 +305,12 @@ mod tests {
     fn a_reply_that_is_made_during_a_hold_sounds_behind_it() {
         let mut rig = Rig::new();
         rig.hears(100);
-        rig.audio.reply_held(rig.now, &mut rig.frames);
+        rig.held();
         rig.hears(200);
         rig.reply(300, 100);
         rig.reply(400, 100);
         rig.hears(100);
-        rig.audio.reply_resumed();
+        rig.resumed();
         rig.hears(300);
         assert_eq!(rig.sounds(), "m400 b200 m100 ");
     }
@@ -277,7 +324,7 @@ mod tests {
         // The next one is placed by a turn time that has stood still.
         rig.reply(0, 2_000);
         rig.passes(1_000);
-        rig.audio.reply_stopped(rig.now, &mut rig.frames);
+        rig.stopped("resp_1");
         rig.passes(10_000);
         rig.hears(100);
         assert_eq!(rig.audio.frame_at(Samples::ZERO), Samples::from_ms(3_000, SampleRate::HZ_16000));
@@ -294,6 +341,52 @@ mod tests {
         rig.passes(980);
         rig.hears(200);
         assert_eq!(rig.sounds(), "r1000 b200 ");
+    }
+
+    #[test]
+    fn a_short_reply_without_a_microphone_is_recorded_as_far_as_it_sounded() {
+        let mut rig = Rig::new();
+        rig.passes(5_000);
+        rig.reply(0, 2_000);
+        rig.passes(400);
+        rig.stopped("resp_1");
+        rig.passes(100);
+        rig.reply(0, 1_000);
+        rig.passes(200);
+        rig.held();
+        rig.passes(700);
+        rig.resumed();
+        rig.passes(300);
+        rig.audio.finish(rig.now, &mut rig.frames);
+        assert_eq!(rig.sounds(), "r900 ", "400, 200 and 300");
+    }
+
+    #[test]
+    fn a_telephone_whose_silence_is_filled_in_late_leaves_no_hole_in_the_reply() {
+        let mut rig = Rig::new();
+        rig.hears(100);
+        rig.reply(100, 3_000);
+        rig.passes(1_000);
+        // What stands in for a second without packets.
+        rig.audio.heard(rig.now, &[1; 16_000], &mut rig.frames);
+        rig.reply(3_100, 1_000);
+        rig.hears(4_000);
+        assert_eq!(rig.sounds(), "m100 b4000 m1000 ");
+    }
+
+    #[test]
+    fn what_the_client_or_the_hub_stops_takes_nothing_of_another_reply_with_it() {
+        let mut rig = Rig::new();
+        rig.hears(100);
+        rig.reply_of("resp_1", 100, 100);
+        rig.reply_of("resp_2", 200, 100);
+        rig.stopped("resp_1");
+        rig.hears(300);
+        rig.reply_of("resp_3", 400, 200);
+        rig.hears(100);
+        rig.audio.item_truncated(rig.now, &"item of resp_3".into(), &mut rig.frames);
+        rig.hears(100);
+        assert_eq!(rig.sounds(), "m200 b100 m100 b100 m100 ");
     }
 
     #[test]

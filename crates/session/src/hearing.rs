@@ -23,7 +23,7 @@ use antiphon_engine_api::stt::{SpeakerState, SttOptions};
 use antiphon_protocol::frame::MicrophoneFrame;
 use antiphon_protocol::{INCLUDE_LOGPROBS, Session, WireError};
 use antiphon_telemetry::span;
-use antiphon_types::{ItemId, Meter, Pcm, Requester, SampleRate, Samples, Timestamp};
+use antiphon_types::{ItemId, Meter, Pcm, Requester, ResponseId, SampleRate, Samples, Timestamp};
 use std::collections::{HashMap, VecDeque};
 use std::ops::Range;
 use std::sync::Arc;
@@ -246,15 +246,13 @@ impl Hearing {
         self.ingress.open(item, start, sender);
     }
 
-    /// Completes an utterance. Returns its place in a recording of the session; `None`: no such utterance is open.
+    /// Completes an utterance. Returns its place in the session's recording; `None`: it is in none, or no such utterance is open.
     pub(super) fn close_utterance(&mut self, item: &ItemId, end: UtteranceEnd) -> Option<Range<Samples>> {
         let audio = self.ingress.close(item, end == UtteranceEnd::Committed);
         if end == UtteranceEnd::Detected {
             self.ingress.mark_buffer();
         }
-        let audio = audio?;
-        let recorder = self.ingress.recorder();
-        Some(recorder.frame_at(audio.start)..recorder.frame_at(audio.end))
+        self.ingress.recorder().recorded_span(audio?)
     }
 
     /// Abandons an utterance and its transcription.
@@ -350,9 +348,9 @@ impl Hearing {
         self.ingress.reply_held();
     }
 
-    /// The reply stops sounding now.
-    pub(super) fn reply_stopped(&mut self) {
-        self.ingress.reply_stopped();
+    /// A response stops sounding now.
+    pub(super) fn reply_stopped(&mut self, response: &ResponseId) {
+        self.ingress.reply_stopped(response);
     }
 
     /// Playback stood still from `since` in turn time until now.

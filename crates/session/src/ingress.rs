@@ -18,7 +18,7 @@ use antiphon_dialog::turn::{Decision, Edge, TurnTaker};
 use antiphon_engine_api::speaker::SpeakerModel;
 use antiphon_engine_api::vad::Vad;
 use antiphon_types::Format;
-use antiphon_types::{ItemId, Pcm, SampleRate, Samples};
+use antiphon_types::{ItemId, Pcm, ResponseId, SampleRate, Samples};
 use bytes::Bytes;
 use std::ops::Range;
 use std::sync::Arc;
@@ -498,10 +498,10 @@ impl Ingress {
         self.microphone.forget_reply();
     }
 
-    /// The reply stops sounding now.
-    pub(super) fn reply_stopped(&mut self) {
+    /// A response stops sounding now.
+    pub(super) fn reply_stopped(&mut self, response: &ResponseId) {
         self.microphone.reply_stopped(self.position());
-        self.recorder().reply_stopped();
+        self.recorder().reply_stopped(response);
     }
 
     /// Playback stood still from `since` in turn time until now.

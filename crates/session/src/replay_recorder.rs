@@ -6,7 +6,7 @@
 //! there and is marked incomplete; the session goes on. With [`Setup::sealing`] the task encrypts what it writes, in the format of
 //! [`sealed`]. Where the client is asked, nothing is written before it agrees, and nothing is left once it refuses.
 
-use super::conversation_audio::{CHANNELS, ConversationAudio};
+use super::conversation_audio::{CHANNELS, ConversationAudio, ReplySource};
 use super::recording_consent::RecordingConsent;
 use super::replay_log::{
     DialogStart, End, Entry, Header, Outcome, PACKED, PartialTranscript, TurnProbability, TurnStart, VERSION, Windows,
@@ -19,10 +19,10 @@ use antiphon_dialog::turn::{Edge, Ending, Thresholds, TurnTaker, WindowFeatures}
 use antiphon_dialog::{Action, Event};
 use antiphon_engine_api::vad::Vad;
 use antiphon_types::sealed::{self, Form, Head, Sealing};
-use antiphon_types::{Pcm, SampleRate, Samples, SessionId, Timestamp};
+use antiphon_types::{ItemId, Pcm, ResponseId, SampleRate, Samples, SessionId, Timestamp};
 use std::future::pending;
 use std::io::{self, ErrorKind, SeekFrom};
-use std::ops::Deref;
+use std::ops::{Deref, Range};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -55,6 +55,8 @@ pub(super) struct Recorder {
     records: Option<mpsc::Sender<Record>>,
     /// A record was lost.
     lost: Arc<AtomicBool>,
+    /// `None`: the client is not asked.
+    consent: Option<RecordingConsent>,
     windows: Windows,
     outcome: Outcome,
     /// `None`: the sound is not kept.
@@ -70,6 +72,7 @@ impl Recorder {
         Self {
             records: Some(records),
             lost,
+            consent: None,
             windows: Windows::default(),
             outcome: Outcome::default(),
             audio: keeps_audio.then(|| ConversationAudio::new(Instant::now())),
@@ -88,9 +91,12 @@ impl Recorder {
         self.runs() && self.audio.is_some()
     }
 
-    /// The place in the recorded sound of a turn time that is not long ago.
-    pub(super) fn frame_at(&self, turn_time: Samples) -> Samples {
-        self.audio.as_ref().map_or(turn_time, |audio| audio.frame_at(turn_time))
+    /// The place in the recorded sound of a span of turn time that is not long ago. `None`: the sound is not recorded, or
+    /// the client has not agreed.
+    pub(super) fn recorded_span(&self, span: Range<Samples>) -> Option<Range<Samples>> {
+        let agrees = self.consent.as_ref().is_none_or(|consent| consent.decision() == Some(true));
+        let audio = self.audio.as_ref().filter(|_| agrees && self.runs())?;
+        Some(audio.frame_at(span.start)..audio.frame_at(span.end))
     }
 
     /// The reducer took `event` and returned `actions`.
@@ -99,13 +105,9 @@ impl Recorder {
     }
 
     /// Reply audio at 16 kHz that sounds from `at` in turn time on.
-    pub(super) fn reply_sounds(&mut self, at: Samples, reply: Pcm) {
-        if !self.keeps_audio() {
-            return;
-        }
-        let frames = &mut self.frames;
-        let fits =
-            self.audio.as_mut().is_none_or(|audio| audio.reply_sounds(Instant::now(), at, reply.samples, frames));
+    pub(super) fn reply_sounds(&mut self, source: ReplySource, at: Samples, reply: Pcm) {
+        let Some(audio) = &mut self.audio else { return };
+        let fits = audio.reply_sounds(Instant::now(), source, at, reply.samples, &mut self.frames);
         if !fits && !std::mem::replace(&mut self.is_cut, true) {
             tracing::warn!("the recording has not all of a reply: more of it waits to be played than is kept");
         }
@@ -123,14 +125,23 @@ impl Recorder {
     /// Playback goes on.
     pub(super) fn reply_resumed(&mut self) {
         if let Some(audio) = &mut self.audio {
-            audio.reply_resumed();
+            audio.reply_resumed(Instant::now(), &mut self.frames);
+            self.send_full_audio();
         }
     }
 
-    /// The reply stops sounding now.
-    pub(super) fn reply_stopped(&mut self) {
+    /// A response stops sounding now.
+    pub(super) fn reply_stopped(&mut self, response: &ResponseId) {
         if let Some(audio) = &mut self.audio {
-            audio.reply_stopped(Instant::now(), &mut self.frames);
+            audio.reply_stopped(Instant::now(), response, &mut self.frames);
+            self.send_full_audio();
+        }
+    }
+
+    /// The client has stopped an item.
+    pub(super) fn item_truncated(&mut self, item: &ItemId) {
+        if let Some(audio) = &mut self.audio {
+            audio.item_truncated(Instant::now(), item, &mut self.frames);
             self.send_full_audio();
         }
     }
@@ -316,28 +327,33 @@ impl Setup {
         let keeps_audio = header.audio.is_some();
         let path = Path::new(&self.session.record).join(file(id, "jsonl", self.sealing.is_some()));
         let sealing = self.sealing.clone();
-        let consent = consent.map(RecordingConsent::watch);
-        self.tasks.spawn(Writer { path, records, lost: lost.clone(), sealing, consent }.run(header));
-        Recorder::new(sender, lost, keeps_audio)
+        let consent = consent.cloned();
+        self.tasks.spawn(Writer { path, records, lost: lost.clone(), sealing, consent: consent.clone() }.run(header));
+        Recorder { consent, ..Recorder::new(sender, lost, keeps_audio) }
     }
 }
 
-/// The task that writes one replay log. It ends with the session, which drops the [`Recorder`].
+/// The task that writes one replay log. It ends with the session, which drops the [`Recorder`], or, where the client is asked,
+/// once all drop its [`RecordingConsent`]: until then it removes the files if the client refuses.
 struct Writer {
     path: PathBuf,
     records: mpsc::Receiver<Record>,
     lost: Arc<AtomicBool>,
     sealing: Option<Arc<dyn Sealing>>,
-    /// Whether the client agrees; `None`: it is not asked.
-    consent: Option<watch::Receiver<Option<bool>>>,
+    /// `None`: the client is not asked, or has agreed.
+    consent: Option<RecordingConsent>,
 }
 
+/// Follows what the client decides; `None`: it is not asked.
+type Decision = Option<watch::Receiver<Option<bool>>>;
+
 /// What became of a replay log.
-enum Written {
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum WriteOutcome {
     Complete,
     /// Records were lost.
     Incomplete,
-    /// The client has not agreed: there are no files.
+    /// The client has not agreed.
     Refused,
 }
 
@@ -369,45 +385,59 @@ impl EarlyRecords {
 
 impl Writer {
     async fn run(mut self, header: Header) {
-        match self.write(&header).await {
-            Ok(Written::Complete) => tracing::debug!(file = %self.path.display(), "the session is recorded"),
-            Ok(Written::Refused) => {
+        let mut decision = self.consent.as_ref().map(RecordingConsent::watch);
+        let audio_path = header.audio.as_ref().map(|name| self.path.with_file_name(name));
+        let outcome = self.write(&header, audio_path.as_deref(), &mut decision).await;
+        match &outcome {
+            Ok(WriteOutcome::Complete) => tracing::debug!(file = %self.path.display(), "the session is recorded"),
+            Ok(WriteOutcome::Refused) => {
                 tracing::debug!(session = %header.session, "the session is not recorded: its client has not agreed")
             }
-            Ok(Written::Incomplete) => {
+            Ok(WriteOutcome::Incomplete) => {
                 tracing::warn!(file = %self.path.display(), "the recording is incomplete: the disk was too slow")
             }
             Err(error) => tracing::warn!(file = %part(&self.path).display(), %error, "the session cannot be recorded"),
         }
-    }
-
-    /// Writes everything, if the client agrees or is not asked.
-    async fn write(&mut self, header: &Header) -> io::Result<Written> {
-        let Some(early) = self.until_agreed().await? else { return Ok(Written::Refused) };
-        let audio_path = header.audio.as_ref().map(|name| self.path.with_file_name(name));
-        let is_refused = self.write_files(header, early, audio_path.as_deref()).await?;
-        let paths = [audio_path.as_ref(), Some(&self.path)].into_iter().flatten();
-        for path in paths {
-            match is_refused {
-                true => remove(&part(path)).await?,
-                false => tokio::fs::rename(part(path), path).await?,
+        // Nothing more is recorded, but the session may go on.
+        self.records.close();
+        self.consent = None;
+        let is_refused = matches!(outcome, Ok(WriteOutcome::Refused)) || is_refused_later(decision).await;
+        if is_refused {
+            let paths = [audio_path.as_ref(), Some(&self.path)].into_iter().flatten();
+            for path in paths.flat_map(|path| [path.clone(), part(path)]) {
+                remove(&path).await;
             }
         }
-        Ok(match (is_refused, self.lost.load(Relaxed)) {
-            (true, _) => Written::Refused,
-            (false, true) => Written::Incomplete,
-            (false, false) => Written::Complete,
-        })
     }
 
-    /// Keeps what is recorded until the client agrees. `None`: it does not, or too much has come, or the session has ended.
-    async fn until_agreed(&mut self) -> io::Result<Option<EarlyRecords>> {
+    /// Writes everything, if the client agrees or is not asked. Files that are left where it no longer agrees are to be removed.
+    async fn write(
+        &mut self,
+        header: &Header,
+        audio_path: Option<&Path>,
+        decision: &mut Decision,
+    ) -> io::Result<WriteOutcome> {
+        let Some(early) = self.until_agreed(decision).await? else { return Ok(WriteOutcome::Refused) };
+        // It decides nothing any more, and learns when the others do not either.
+        self.consent = None;
+        let outcome = self.write_files(header, early, audio_path, decision).await?;
+        if outcome != WriteOutcome::Refused {
+            for path in audio_path.into_iter().chain([&*self.path]) {
+                tokio::fs::rename(part(path), path).await?;
+            }
+        }
+        Ok(outcome)
+    }
+
+    /// Keeps what is recorded until the client agrees. `None`: it does not, or too much has come, which refuses, or the session
+    /// has ended.
+    async fn until_agreed(&mut self, decision: &mut Decision) -> io::Result<Option<EarlyRecords>> {
         let mut early = EarlyRecords::default();
-        let Some(consent) = &mut self.consent else { return Ok(Some(early)) };
+        let Some(decision) = decision else { return Ok(Some(early)) };
         loop {
             tokio::select! {
                 biased;
-                agrees = decided(consent) => return Ok(agrees.then_some(early)),
+                agrees = decided(decision) => return Ok(agrees.then_some(early)),
                 record = self.records.recv() => match record {
                     Some(record) => early.push(record)?,
                     None => return Ok(None),
@@ -415,18 +445,22 @@ impl Writer {
             }
             if early.n_bytes > MAX_EARLY_BYTES {
                 tracing::warn!("a session is not recorded: its client was asked, and has not answered in time");
+                if let Some(consent) = &self.consent {
+                    consent.decide(false);
+                }
                 return Ok(None);
             }
         }
     }
 
-    /// Writes both files until the session ends or the client refuses, which it returns.
+    /// Writes both files until the session ends or the client refuses.
     async fn write_files(
         &mut self,
         header: &Header,
         early: EarlyRecords,
         audio_path: Option<&Path>,
-    ) -> io::Result<bool> {
+        decision: &mut Decision,
+    ) -> io::Result<WriteOutcome> {
         let seal = |extension| self.sealing.clone().map(|sealing| Sealed::new(sealing, &header.session, extension));
         let mut lines = Lines::create(&part(&self.path), seal("jsonl")).await?;
         let mut audio = match audio_path {
@@ -444,7 +478,7 @@ impl Writer {
         loop {
             let record = tokio::select! {
                 biased;
-                () = refused(&mut self.consent) => return Ok(true),
+                () = refused(decision) => return Ok(WriteOutcome::Refused),
                 record = self.records.recv() => record,
             };
             match (record, &mut audio) {
@@ -466,7 +500,7 @@ impl Writer {
         if let Some(audio) = audio {
             audio.finish().await?;
         }
-        Ok(false)
+        Ok(if complete { WriteOutcome::Complete } else { WriteOutcome::Incomplete })
     }
 }
 
@@ -476,19 +510,27 @@ async fn decided(consent: &mut watch::Receiver<Option<bool>>) -> bool {
 }
 
 /// Resolves once the client refuses; never, where it is not asked. Cancel safe.
-async fn refused(consent: &mut Option<watch::Receiver<Option<bool>>>) {
-    if let Some(consent) = consent
-        && consent.wait_for(|decision| *decision == Some(false)).await.is_ok()
+async fn refused(decision: &mut Decision) {
+    if let Some(decision) = decision
+        && decision.wait_for(|decision| *decision == Some(false)).await.is_ok()
     {
         return;
     }
     pending().await
 }
 
-async fn remove(path: &Path) -> io::Result<()> {
+/// Waits until the client refuses, or nothing can decide for it any more. Whether it has refused.
+async fn is_refused_later(decision: Decision) -> bool {
+    let Some(mut decision) = decision else { return false };
+    decision.wait_for(|decision| *decision == Some(false)).await.is_ok()
+}
+
+async fn remove(path: &Path) {
     match tokio::fs::remove_file(path).await {
-        Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
-        other => other,
+        Err(error) if error.kind() != ErrorKind::NotFound => {
+            tracing::warn!(file = %path.display(), %error, "a recording that was refused cannot be removed");
+        }
+        _ => {}
     }
 }
 
@@ -646,6 +688,13 @@ mod tests {
         assert!(records.is_closed(), "the writer ends");
     }
 
+    /// What is left of a session.
+    struct Recorded {
+        files: Vec<String>,
+        n_lines: usize,
+        seconds: u64,
+    }
+
     /// A session that is recorded once its client agrees.
     struct Rig {
         folder: tempfile::TempDir,
@@ -664,7 +713,7 @@ mod tests {
                 records: receiver,
                 lost: Arc::default(),
                 sealing: None,
-                consent: Some(consent.watch()),
+                consent: Some(consent.clone()),
             };
             let header = Header {
                 antiphon_replay_log: VERSION,
@@ -699,8 +748,8 @@ mod tests {
             names_in(&self.folder)
         }
 
-        /// The session ends. Returns the names of the files, their lines, and the seconds of the sound.
-        async fn end(self) -> (Vec<String>, usize, u64) {
+        /// The session and its call end.
+        async fn end(self) -> Recorded {
             let Self { folder, consent, records, writer } = self;
             drop(records);
             drop(consent);
@@ -708,7 +757,7 @@ mod tests {
             let read = |name: &str| std::fs::read(folder.path().join(name)).unwrap_or_default();
             let n_lines = read("sess_1.jsonl").split(|byte| *byte == b'\n').filter(|line| !line.is_empty()).count();
             let n_sound = read("sess_1.wav").len().saturating_sub(wav::HEADER_LEN) as u64;
-            (names_in(&folder), n_lines, n_sound / 64_000)
+            Recorded { files: names_in(&folder), n_lines, seconds: n_sound / 64_000 }
         }
     }
 
@@ -728,9 +777,10 @@ mod tests {
         assert_eq!(rig.files(), [""; 0], "it was not asked yet");
         rig.decide(true);
         rig.second().await;
-        let (files, n_lines, seconds) = rig.end().await;
-        assert_eq!(files, BOTH);
-        assert_eq!((n_lines, seconds), (4, 2), "with the header and the end");
+        let recorded = rig.end().await;
+        assert_eq!(recorded.files, BOTH);
+        assert_eq!(recorded.n_lines, 4, "with the header and the end");
+        assert_eq!(recorded.seconds, 2);
     }
 
     #[tokio::test]
@@ -742,7 +792,7 @@ mod tests {
                 rig.decide(agrees);
             }
             rig.second().await;
-            assert_eq!(rig.end().await.0, [""; 0], "{agrees:?}");
+            assert_eq!(rig.end().await.files, [""; 0], "{agrees:?}");
         }
     }
 
@@ -755,18 +805,43 @@ mod tests {
         rig.decide(false);
         rig.records.closed().await;
         rig.decide(true);
-        assert_eq!(rig.end().await.0, [""; 0], "it does not begin again");
+        assert_eq!(rig.end().await.files, [""; 0], "it does not begin again");
     }
 
     #[tokio::test]
-    async fn what_waits_for_consent_is_bounded() {
+    async fn what_was_recorded_is_removed_also_once_nothing_more_is() {
+        // The session has ended, or its records were too many: the call goes on.
+        let mut rig = Rig::new();
+        rig.decide(true);
+        rig.second().await;
+        rig.records = mpsc::channel(1).0;
+        while rig.files() != BOTH {
+            tokio::task::yield_now().await;
+        }
+        assert!(!rig.writer.is_finished());
+        rig.decide(false);
+        assert_eq!(rig.end().await.files, [""; 0]);
+
+        // The disk has failed.
+        let rig = Rig::new();
+        std::fs::create_dir(rig.folder.path().join("sess_1.wav.part")).expect("a folder in the place of the file");
+        rig.decide(true);
+        rig.records.closed().await;
+        assert_eq!(rig.files(), ["sess_1.jsonl.part", "sess_1.wav.part"]);
+        rig.decide(false);
+        assert_eq!(rig.end().await.files, ["sess_1.wav.part"], "which is not the recorder's");
+    }
+
+    #[tokio::test]
+    async fn what_waits_for_consent_is_bounded_and_then_refused() {
         let rig = Rig::new();
         let n_seconds = MAX_EARLY_BYTES / 64_000 + 1;
         for _ in 0..n_seconds {
             rig.second().await;
         }
         rig.records.closed().await;
+        assert_eq!(rig.consent.as_ref().and_then(RecordingConsent::decision), Some(false));
         rig.decide(true);
-        assert_eq!(rig.end().await.0, [""; 0]);
+        assert_eq!(rig.end().await.files, [""; 0]);
     }
 }

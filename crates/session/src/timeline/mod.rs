@@ -66,8 +66,6 @@ pub(super) struct Begins {
     pub(super) seed: u64,
     /// The client gets frames, and may say how it plays them.
     pub(super) may_report: bool,
-    /// The microphone's sound is recorded.
-    pub(super) records_audio: bool,
     /// The hub's brownout level, of which each turn keeps what it began with.
     pub(super) brownout: Brownout,
     /// Learns what a settled turn has cost.
@@ -94,10 +92,10 @@ enum Cause {
 impl Timeline {
     /// Of a session that begins now.
     pub(super) fn new(begins: Begins, turn_history: Arc<TurnHistory>, metrics: Metrics) -> Self {
-        let Begins { session, owner, transport, at, seed, may_report, records_audio, brownout, limits } = begins;
+        let Begins { session, owner, transport, at, seed, may_report, brownout, limits } = begins;
         let engines = turn_history.engines();
         let keeps_words = turn_history.keeps_transcripts();
-        let frame = Frame { session, owner, transport, origin: at, engines, keeps_words, may_report, records_audio };
+        let frame = Frame { session, owner, transport, origin: at, engines, keeps_words, may_report };
         let open = VecDeque::new();
         let cause = Cause::Nothing;
         let filler = None;
@@ -176,11 +174,11 @@ impl Timeline {
         }
     }
 
-    /// The audio of an utterance is complete, and this part of the microphone's, in turn time.
-    pub(super) fn spoken(&mut self, item: &ItemId, audio: Range<Samples>) {
+    /// The audio of an utterance is complete, and this part of the session's recording.
+    pub(super) fn recorded(&mut self, item: &ItemId, audio: Range<Samples>) {
         let Some(turn) = self.of_item(item) else { return };
-        let start = turn.spoken.as_ref().map_or(audio.start, |before| before.start);
-        turn.spoken = Some(start..audio.end);
+        let start = turn.recorded.as_ref().map_or(audio.start, |before| before.start);
+        turn.recorded = Some(start..audio.end);
     }
 
     /// By the client's clock, the utterance's last voiced sample was captured at `at`.

@@ -37,8 +37,6 @@ pub(super) struct Frame {
     pub(super) keeps_words: bool,
     /// The client may say how it plays: it gets frames.
     pub(super) may_report: bool,
-    /// The microphone's sound is recorded.
-    pub(super) records_audio: bool,
 }
 
 /// One turn.
@@ -76,8 +74,8 @@ pub(super) struct Turn {
     pub(super) brownout: BrownoutLevel,
     pub(super) meters: TurnMeters,
     pub(super) usage: Option<Tokens>,
-    /// The utterances in the microphone's sound, in turn time.
-    pub(super) spoken: Option<Range<Samples>>,
+    /// The utterances in the session's recording.
+    pub(super) recorded: Option<Range<Samples>>,
     pub(super) ends: Ends,
     /// Since when sound is awaited that only the hub makes: from the end of a turn that is answered by itself, else from
     /// the client's request.
@@ -165,7 +163,7 @@ impl Turn {
             voiced: None,
             meters: TurnMeters::default(),
             usage: None,
-            spoken: None,
+            recorded: None,
             ends: Ends::default(),
             awaited: None,
             announced: None,
@@ -358,7 +356,7 @@ impl Turn {
             brownout: self.brownout,
             cost: self.cost(),
             usage: self.usage,
-            recording: self.recording().filter(|_| frame.records_audio),
+            recording: self.recording(),
             awaited_from: self.awaited.map(|at| ms(self.us(at))),
             is_excused: self.is_excused,
             settled: self.settled,
@@ -367,7 +365,7 @@ impl Turn {
 
     fn recording(&self) -> Option<RecordedSpan> {
         let ms = |at: Samples| at.as_ms(SampleRate::HZ_16000);
-        self.spoken.as_ref().map(|spoken| RecordedSpan { from_ms: ms(spoken.start), to_ms: ms(spoken.end) })
+        self.recorded.as_ref().map(|span| RecordedSpan { from_ms: ms(span.start), to_ms: ms(span.end) })
     }
 
     /// All that ran, in order of its beginning.
