@@ -253,6 +253,18 @@ fn callers_are_asked_by_a_notice() {
 }
 
 #[test]
+fn a_limit_of_answers_is_longer_than_the_notice_of_a_recording() {
+    let text = |seconds: u32| {
+        format!("[session]\nmax_answer_seconds = {seconds}\n[telephony]\nrecording_notice = \"We record this call.\"\n")
+    };
+    let found = hub_problems(&text(30), &[]);
+    assert_eq!(found.len(), 1, "{found:?}");
+    assert!(found[0].starts_with("my.toml:2: session.max_answer_seconds may cut off telephony."), "{found:?}");
+    assert!(hub_problems(&text(31), &[]).is_empty() && hub_problems(&text(0), &[]).is_empty());
+    assert!(hub_problems("[session]\nmax_answer_seconds = 10\n", &[]).is_empty());
+}
+
+#[test]
 fn addresses_and_stages_of_a_cluster_are_checked_without_repeating_a_password() {
     check(
         "[cluster]\nservers = [\"http://a:1\"]\nstages = [\"stt\", \"llm\"]\n",

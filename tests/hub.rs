@@ -14,6 +14,7 @@ use base64::engine::general_purpose::STANDARD as BASE64;
 use futures_util::{SinkExt, StreamExt};
 use serde_json::{Value, json};
 use std::net::SocketAddr;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::{TcpListener, TcpStream};
@@ -265,6 +266,18 @@ impl Socket {
     pub async fn append(&mut self, pcm: &[i16]) {
         self.send(json!({"type": "input_audio_buffer.append", "audio": base64(pcm)})).await;
     }
+}
+
+/// What the names of a folder's files end in, from their first full stop on, in order.
+pub fn file_endings(folder: &Path) -> Vec<String> {
+    let names = std::fs::read_dir(folder).expect("a folder").map(|entry| entry.expect("an entry").file_name());
+    let ending = |name: std::ffi::OsString| {
+        let name = name.to_string_lossy().into_owned();
+        name.split_once('.').map(|(_, ending)| ending.to_owned()).unwrap_or_default()
+    };
+    let mut endings: Vec<_> = names.map(ending).collect();
+    endings.sort_unstable();
+    endings
 }
 
 /// PCM16 as encoded in events.

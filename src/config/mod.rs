@@ -120,6 +120,9 @@ fn collect(sources: &Sources) -> Result<Layers, ConfigError> {
     Ok(layers)
 }
 
+/// How long a notice of a recording may be spoken, in seconds, without a limit of answers being too short for it.
+const LONGEST_NOTICE_SECONDS: i64 = 30;
+
 /// As [`load`], for a hub: also checks what its cluster needs, as far as it shows without a connection, and reads the files
 /// of the credentials, of the sealing key and of the storage key for that.
 ///
@@ -197,6 +200,22 @@ impl Layers {
             let is_of = |key: &&str| message.strip_prefix("telephony.").is_some_and(|rest| rest.starts_with(*key));
             let key = keys.into_iter().find(is_of).unwrap_or("routes");
             let origin = self.origins.get(&(SECTION, key)).cloned().unwrap_or(Origin::Merged);
+            self.problems.push(Problem { origin, message });
+        }
+        self.check_notice(&telephony);
+    }
+
+    /// Adds the problem of a limit that may cut off the notice of a recording.
+    fn check_notice(&mut self, telephony: &TelephonyConfig) {
+        const LIMIT: (&str, &str) = ("session", "max_answer_seconds");
+        let seconds = self.settings.get(LIMIT.0).and_then(|session| session.get(LIMIT.1)).and_then(Value::as_integer);
+        let is_short = seconds.is_some_and(|seconds| (1..=LONGEST_NOTICE_SECONDS).contains(&seconds));
+        if is_short && !telephony.recording_notice.trim().is_empty() {
+            let origin = self.origins.get(&LIMIT).cloned().unwrap_or(Origin::Merged);
+            let message = format!(
+                "session.max_answer_seconds may cut off telephony.recording_notice, and calls are not recorded then: \
+                 write 0 or more than {LONGEST_NOTICE_SECONDS}"
+            );
             self.problems.push(Problem { origin, message });
         }
     }

@@ -22,11 +22,11 @@ antiphon_types::settings! {
         pub accounts: BTreeMap<String, TelephonyAccount> = BTreeMap::new(), Rule::Accounts;
         /// Keys of a phone are one entry until '#' or until no further key came for this time.
         pub key_pause_ms: u32 = 2_000, Rule::Whole(200, 30_000, "milliseconds");
-        /// Said word for word before anything else in recorded phone calls (session.record), also by SIP. At most 500
-        /// characters.
+        /// Said word for word before anything else in recorded phone calls (session.record), also by SIP. A call in
+        /// which it is not said to its end is not recorded. At most 500 characters.
         pub recording_notice: String = String::new(), Rule::Text;
-        /// "none": phone calls, also by SIP, are recorded without a question. "key": where the caller presses 1 after
-        /// recording_notice, which has to ask for that.
+        /// "none": phone calls, also by SIP, are recorded without a question. "key": where the caller presses 1 during
+        /// recording_notice, which has to ask for that, or in the 5 s after it.
         pub recording_consent: ConsentMethod = ConsentMethod::None, Rule::OneOf(&["none", "key"]);
         /// What calls begin with, by the number that was called, the stream's parameter 'route' or the UUID of
         /// an AudioSocket; else 'default'. An example: { "+15550100" = { greeting = "Greet the caller.",

@@ -4,7 +4,7 @@ use super::calling::call;
 use super::incoming::Receiver;
 use super::phone::Phone;
 use super::{config, soon};
-use crate::hub::{Hub, engines};
+use crate::hub::{Hub, engines, file_endings};
 use antiphon::config::{Config, ConsentMethod, OnVoicemail};
 use antiphon_engine_api::fakes::llm::FakeLlm;
 use antiphon_engine_api::fakes::stt::FakeStt;
@@ -23,6 +23,7 @@ struct AnsweredCall {
     phone: Phone,
     id: String,
     llm: FakeLlm,
+    tts: FakeTts,
 }
 
 impl AnsweredCall {
@@ -34,7 +35,8 @@ impl AnsweredCall {
         let codec = Codec::of(&config.sip.codecs[0]).expect("a codec");
         let llm = FakeLlm::says([reply]);
         let stt = FakeStt::hears(words.iter().copied()).with_partials();
-        let hub = Hub::start(engines(stt, llm.clone(), FakeTts::default()), config).await;
+        let tts = FakeTts::default();
+        let hub = Hub::start(engines(stt, llm.clone(), tts.clone()), config).await;
         let mut asked = json!({"to": "tel:+4930123", "greeting": "Say good morning."});
         let fields = body.as_object().expect("fields").clone();
         asked.as_object_mut().expect("fields").extend(fields);
@@ -46,7 +48,7 @@ impl AnsweredCall {
         let invite = Message::parse(&buffer[..n]).expect("a message");
         assert_eq!(invite.method(), Some(Method::Invite));
         let phone = Phone::answer(socket, from, &invite, codec).await;
-        Self { hub, phone, id, llm }
+        Self { hub, phone, id, llm, tts }
     }
 
     async fn described(&self) -> Value {
@@ -150,12 +152,14 @@ async fn a_fax_machine_ends_the_call() {
     call.hub.stop().await;
 }
 
+/// 1,250 ms of the fake voice.
+const NOTICE: &str = "Press one to be recorded.";
+
 /// The same settings, with which calls are recorded in this folder where the other side agrees.
 fn recording(on_voicemail: OnVoicemail, folder: &TempDir) -> Config {
     let mut config = setting(on_voicemail, "pcmu");
     config.session.record = folder.path().display().to_string();
-    // 1,250 ms of the fake voice.
-    config.telephony.recording_notice = "Press one to be recorded.".into();
+    config.telephony.recording_notice = NOTICE.into();
     config.telephony.recording_consent = ConsentMethod::Key;
     config
 }
@@ -180,7 +184,7 @@ async fn a_person_hears_the_notice_before_any_reply() {
         assert_eq!(call.llm.requests().len(), 1);
         assert!(call.request(0).contains("Say good morning."), "{}", call.request(0));
         call.hub.stop().await;
-        assert!(std::fs::read_dir(folder.path()).expect("a folder").count() > 0);
+        assert_eq!(file_endings(folder.path()), ["jsonl"]);
     }
 }
 
@@ -199,7 +203,22 @@ async fn a_machine_hears_its_message_without_a_notice_and_is_not_recorded() {
     let ended = call.described().await;
     assert_eq!((&ended["answered_by"], &ended["recording"]), (&json!("voicemail"), &json!("refused")));
     call.hub.stop().await;
-    assert_eq!(std::fs::read_dir(folder.path()).expect("a folder").count(), 0);
+    assert!(file_endings(folder.path()).is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_menu_hears_no_notice_and_the_call_is_not_recorded() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let mut config = recording(OnVoicemail::HangUp, &folder);
+    config.telephony.recording_consent = ConsentMethod::None;
+    let mut call = AnsweredCall::new(config, &["For sales, press one."], "Sales, please.", json!({})).await;
+    call.phone.voice(1_500).await;
+    call.phone.until("the model speaks", |phone| phone.heard_ms() >= 500).await;
+    assert!(!call.tts.spoken().contains(&NOTICE.to_owned()), "{:?}", call.tts.spoken());
+    let described = call.described().await;
+    assert_eq!((&described["answered_by"], &described["recording"]), (&json!("ivr"), &json!("refused")));
+    call.hub.stop().await;
+    assert!(file_endings(folder.path()).is_empty());
 }
 
 #[tokio::test(start_paused = true)]

@@ -3,8 +3,8 @@
 use super::incoming::Receiver;
 use super::phone::Phone;
 use super::{config, hub, soon};
-use crate::hub::Hub;
-use antiphon::config::Config;
+use crate::hub::{Hub, file_endings};
+use antiphon::config::{Config, ConsentMethod};
 use antiphon_engine_api::fakes::llm::FakeLlm;
 use antiphon_sip::sdp::Codec;
 use antiphon_sip::{Message, Method};
@@ -123,6 +123,33 @@ async fn a_call_out_says_what_became_of_it() {
         hub.until("antiphon_sessions_active ", 0.0).await;
         hub.stop().await;
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_recorded_call_that_nobody_answers_is_refused() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let socket = UdpSocket::bind("127.0.0.1:0").await.expect("a port");
+    let (mut config, _) = config();
+    config.session.record = folder.path().display().to_string();
+    config.telephony.recording_notice = "Press one to be recorded.".into();
+    config.telephony.recording_consent = ConsentMethod::Key;
+    config.sip.call_to = vec!["tel:+49*".into()];
+    config.sip.trunks.get_mut("here").expect("a trunk").host = socket.local_addr().expect("bound").to_string();
+    let hub = hub(&[], &FakeLlm::default(), config).await;
+    let mut callee = Callee::of(socket);
+    let (created, answer) = call(&hub, json!({"to": "tel:+4930123"})).await;
+    assert_eq!(created, 201, "{answer}");
+    let id = answer["id"].as_str().expect("an id").to_owned();
+    let invite = callee.next(Method::Invite).await;
+    callee.answer(&invite, 486).await;
+    callee.next(Method::Ack).await;
+    until(&hub, &id, "busy").await;
+    hub.until("antiphon_sessions_active ", 0.0).await;
+    let url = format!("http://{}/v1/realtime/calls/{id}", hub.address);
+    let ended: Value = reqwest::get(url).await.expect("an answer").json().await.expect("JSON");
+    assert_eq!(ended["recording"], "refused", "{ended}");
+    hub.stop().await;
+    assert!(file_endings(folder.path()).is_empty());
 }
 
 #[tokio::test(start_paused = true)]

@@ -3,7 +3,7 @@
 use super::phone::{Options, Phone};
 use super::tools::{names, says_and_calls};
 use super::{calls, config};
-use crate::hub::{Hub, engines};
+use crate::hub::{Hub, engines, file_endings};
 use antiphon::config::{Config, ConsentMethod, TelephonyRoute};
 use antiphon_engine_api::fakes::llm::{FakeLlm, words};
 use antiphon_engine_api::fakes::stt::FakeStt;
@@ -86,40 +86,110 @@ impl RecordedCall {
         (status, answer.json().await.expect("JSON"))
     }
 
-    /// Hangs up; the names of the files that are left.
-    async fn end(mut self) -> Vec<String> {
+    /// Hangs up; what the names of the files that are left end in.
+    async fn end(self) -> Vec<String> {
+        let folder = self.hang_up().await;
+        file_endings(folder.path())
+    }
+
+    /// Hangs up; the folder.
+    async fn hang_up(mut self) -> TempDir {
         self.phone.send(Method::Bye, "", "").await;
         self.phone.talk(0.0, 40).await;
         self.hub.until("antiphon_sessions_active ", 0.0).await;
         self.hub.stop().await;
-        let entries = std::fs::read_dir(self.folder.path()).expect("a folder");
-        entries.map(|entry| entry.expect("an entry").file_name().to_string_lossy().into_owned()).collect()
+        self.folder
     }
 }
 
-fn has_log(files: &[String]) -> bool {
-    files.iter().any(|name| name.ends_with(".jsonl"))
+fn with_sound(config: &mut Config) {
+    config.session.record_audio = true;
+}
+
+/// The frames of the WAV file of a folder, left and right, at 16 kHz.
+fn frames(folder: &TempDir) -> Vec<[i16; 2]> {
+    let mut paths = std::fs::read_dir(folder.path()).expect("a folder").map(|entry| entry.expect("an entry").path());
+    let path = paths.find(|path| path.extension().is_some_and(|ending| ending == "wav")).expect("a WAV file");
+    let mut wav = hound::WavReader::open(path).expect("a WAV file");
+    assert_eq!((wav.spec().channels, wav.spec().sample_rate), (2, 16_000));
+    let samples: Vec<i16> = wav.samples::<i16>().map(|sample| sample.expect("a sample")).collect();
+    samples.chunks_exact(2).map(|frame| [frame[0], frame[1]]).collect()
+}
+
+/// How much of a side of these frames is loud, in milliseconds.
+fn loud_ms(frames: &[[i16; 2]], side: usize) -> usize {
+    frames.iter().filter(|frame| frame[side].unsigned_abs() > 1_000).count() / 16
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_recorded_call_begins_with_the_notice_which_speech_does_not_cut_and_then_greets() {
     let mut call = RecordedCall::with(ConsentMethod::None, FakeLlm::says([GREETING]), &["hello"], |_| {}).await;
-    assert_eq!(call.state().await, "recorded");
     call.until_notice(100).await;
     call.phone.talk(8_000.0, 600).await;
-    assert_eq!(call.n_requests(), 0);
+    assert_eq!((call.n_requests(), call.state().await), (0, json!("waiting")));
     call.until_requests(1).await;
+    assert_eq!(call.state().await, "recorded");
     assert!(call.phone.heard_ms() >= 1_200, "the whole notice was heard before: {} ms", call.phone.heard_ms());
     call.phone.until("the greeting", |phone| phone.heard_ms() >= 1_850).await;
     call.phone.talk(0.0, 1_000).await;
     assert_eq!(call.tts.spoken(), [NOTICE, GREETING]);
     assert!(call.read(0).contains("Greet the caller.") && call.read(0).contains("Press one"), "{}", call.read(0));
     assert_eq!(call.n_requests(), 1, "what was said into the notice is no turn");
-    let (status, body) = call.decide(json!({"consent": false})).await;
+    let (status, body) = call.decide(json!({"consent": true})).await;
     assert_eq!((status, &body["error"]["code"]), (409, &json!("recording_not_asked")), "{body}");
     assert!(body["error"]["message"].as_str().is_some_and(|why| why.contains("telephony.recording_consent")), "{body}");
+    assert_eq!(call.end().await, ["jsonl"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_caller_who_objects_behind_a_notice_without_a_question_is_not_recorded() {
+    let mut call = RecordedCall::with(ConsentMethod::None, FakeLlm::says([GREETING]), &[], with_sound).await;
+    call.until_requests(1).await;
+    call.phone.talk(0.0, 1_000).await;
+    assert_eq!(call.state().await, "recorded");
+    assert_eq!(call.decide(json!({"consent": false})).await.0, 200);
+    assert_eq!(call.state().await, "refused");
     let files = call.end().await;
-    assert!(has_log(&files), "{files:?}");
+    assert!(files.is_empty(), "{files:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn both_sides_of_a_recorded_call_are_in_its_sound() {
+    let llm = FakeLlm::says([GREETING, "Ten past ten."]);
+    let mut call = RecordedCall::with(ConsentMethod::Key, llm, &["what time is it"], with_sound).await;
+    call.until_notice(1_200).await;
+    call.phone.talk(0.0, 600).await;
+    call.phone.press(1).await;
+    call.until_requests(1).await;
+    call.phone.until("the greeting", |phone| phone.heard_ms() >= 1_850).await;
+    call.phone.talk(0.0, 1_000).await;
+    call.phone.speak(1_000).await;
+    call.until_requests(2).await;
+    call.phone.talk(0.0, 2_000).await;
+    let folder = call.hang_up().await;
+    assert_eq!(file_endings(folder.path()), ["jsonl", "wav"]);
+    let frames = frames(&folder);
+    // A tone is louder than that for nine tenths of its time.
+    let (notice, rest) = frames.split_at(16 * 1_850);
+    assert_eq!(loud_ms(notice, 0), 0, "the caller is silent");
+    assert!((1_000..=1_300).contains(&loud_ms(notice, 1)), "the notice: {} ms", loud_ms(notice, 1));
+    assert!((700..=1_100).contains(&loud_ms(rest, 0)), "the caller: {} ms", loud_ms(rest, 0));
+    assert!((1_000..=1_400).contains(&loud_ms(rest, 1)), "greeting and answer: {} ms", loud_ms(rest, 1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_caller_who_withdraws_leaves_neither_log_nor_sound() {
+    let mut call = RecordedCall::with(ConsentMethod::Key, FakeLlm::says([GREETING]), &[], with_sound).await;
+    call.until_notice(300).await;
+    call.phone.press(1).await;
+    call.until_requests(1).await;
+    let path = call.folder.path().to_owned();
+    call.phone.until("both files", |_| file_endings(&path) == ["jsonl.part", "wav.part"]).await;
+    assert_eq!(call.state().await, "recorded");
+    assert_eq!(call.decide(json!({"consent": false})).await.0, 200);
+    call.phone.talk(0.0, 2_000).await;
+    let files = call.end().await;
+    assert!(files.is_empty(), "{files:?}");
 }
 
 #[tokio::test(start_paused = true)]
@@ -137,6 +207,10 @@ async fn a_call_without_a_greeting_waits_for_the_caller_behind_the_notice() {
     assert_eq!(call.state().await, "waiting");
     call.phone.until("the answer", |phone| phone.heard_ms() >= 2_500).await;
     assert_eq!(call.tts.spoken(), [NOTICE, "Ten past ten."]);
+    call.phone.press(1).await;
+    call.until_requests(2).await;
+    assert!(call.read(1).contains(": 1)"), "behind an answer a key is for the model: {}", call.read(1));
+    assert_eq!(call.state().await, "waiting");
     let files = call.end().await;
     assert!(files.is_empty(), "a caller who hangs up undecided has not agreed: {files:?}");
 }
@@ -160,19 +234,19 @@ async fn one_records_the_call_and_another_key_does_not() {
         assert!(call.read(1).contains(": 5)"), "the next key is for the model: {}", call.read(1));
         assert_eq!(call.state().await, state);
         let files = call.end().await;
-        assert_eq!((has_log(&files), files.is_empty()), (key == 1, key != 1), "{files:?}");
+        assert_eq!(files, if key == 1 { vec!["jsonl"] } else { Vec::new() });
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn without_a_key_the_greeting_comes_after_3_s_and_the_call_is_not_recorded_after_15() {
+async fn without_a_key_the_greeting_comes_after_5_s_and_the_call_is_not_recorded_after_15() {
     let mut call = RecordedCall::new(ConsentMethod::Key, FakeLlm::says([GREETING, "Yes?"])).await;
     call.until_notice(1_200).await;
-    call.phone.talk(0.0, 2_800).await;
+    call.phone.talk(0.0, 4_800).await;
     assert_eq!(call.n_requests(), 0);
     call.phone.talk(0.0, 600).await;
     assert_eq!(call.n_requests(), 1, "the caller is greeted");
-    call.phone.talk(0.0, 11_000).await;
+    call.phone.talk(0.0, 9_000).await;
     assert_eq!(call.state().await, "waiting");
     call.phone.talk(0.0, 1_500).await;
     assert_eq!(call.state().await, "refused");
@@ -185,15 +259,17 @@ async fn without_a_key_the_greeting_comes_after_3_s_and_the_call_is_not_recorded
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_key_behind_the_greeting_counts() {
-    let mut call = RecordedCall::new(ConsentMethod::Key, FakeLlm::says([GREETING])).await;
+async fn a_key_behind_the_greeting_is_for_the_model_and_a_client_may_still_decide() {
+    let mut call = RecordedCall::new(ConsentMethod::Key, FakeLlm::says([GREETING, "Orders."])).await;
     call.until_requests(1).await;
-    call.phone.talk(0.0, 2_000).await;
+    call.phone.talk(0.0, 500).await;
     call.phone.press(1).await;
-    call.phone.talk(0.0, 1_000).await;
-    assert_eq!((call.state().await, call.n_requests()), (json!("recorded"), 1));
-    let files = call.end().await;
-    assert!(has_log(&files), "{files:?}");
+    call.until_requests(2).await;
+    assert!(call.read(1).contains(": 1)"), "{}", call.read(1));
+    assert_eq!(call.state().await, "waiting");
+    assert_eq!(call.decide(json!({"consent": true})).await.0, 200);
+    assert_eq!(call.state().await, "recorded");
+    assert_eq!(call.end().await, ["jsonl"]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -207,7 +283,7 @@ async fn a_hold_during_the_notice_repeats_it_behind_the_hold() {
     call.until_requests(1).await;
     call.phone.talk(0.0, 1_000).await;
     assert_eq!(call.tts.spoken(), [NOTICE, NOTICE, GREETING]);
-    call.end().await;
+    assert_eq!(call.end().await, ["jsonl"]);
 }
 
 #[tokio::test(start_paused = true)]

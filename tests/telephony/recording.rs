@@ -2,7 +2,7 @@
 
 use super::phone::{Phone, Provider};
 use super::{NUMBER, all, get_text, join, open_config, route};
-use crate::hub::{Hub, engines};
+use crate::hub::{Hub, engines, file_endings};
 use antiphon::config::{Config, ConsentMethod};
 use antiphon_engine_api::fakes::llm::FakeLlm;
 use antiphon_engine_api::fakes::stt::FakeStt;
@@ -49,14 +49,13 @@ async fn every_provider_says_the_notice_and_takes_the_key() {
         phone.stream.close(None).await.expect("it is open");
         hub.until("antiphon_sessions_active ", 0.0).await;
         hub.stop().await;
-        let n_files = std::fs::read_dir(folder.path()).expect("a folder").count();
-        assert!(n_files > 0, "{provider:?}: the call was recorded");
+        assert_eq!(file_endings(folder.path()), ["jsonl"], "{provider:?}: the call was recorded");
     });
     all(calls).await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_greeting_follows_the_notice_after_3_s_at_every_provider() {
+async fn a_greeting_follows_the_notice_after_5_s_at_every_provider() {
     let calls = Provider::ALL.into_iter().map(|provider| async move {
         let folder = tempfile::tempdir().expect("a folder");
         let llm = FakeLlm::says(["Good morning."]);
@@ -64,15 +63,14 @@ async fn a_greeting_follows_the_notice_after_3_s_at_every_provider() {
         let hub = Hub::start(engines, recording_config(&folder)).await;
         let mut phone = Phone::call(hub.address, provider, "", NUMBER).await;
         phone.until("the whole notice", |phone| phone.heard_ms() >= 1_250).await;
-        phone.silence(2_500).await;
+        phone.silence(4_500).await;
         assert_eq!(llm.requests().len(), 0, "{provider:?}");
         phone.silence(1_000).await;
         assert_eq!(llm.requests().len(), 1, "{provider:?}");
         phone.stream.close(None).await.expect("it is open");
         hub.until("antiphon_sessions_active ", 0.0).await;
         hub.stop().await;
-        let n_files = std::fs::read_dir(folder.path()).expect("a folder").count();
-        assert_eq!(n_files, 0, "{provider:?}: the caller has not agreed");
+        assert!(file_endings(folder.path()).is_empty(), "{provider:?}: the caller has not agreed");
     });
     all(calls).await;
 }
@@ -108,4 +106,27 @@ async fn a_key_that_decides_is_an_event_and_no_message() {
     assert!(!format!("{events:?}").contains("pressed these keys"), "{events:?}");
     assert_eq!(llm.requests().len(), 1);
     hub.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_notice_that_a_client_clears_was_not_heard_and_the_call_is_not_recorded() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let llm = FakeLlm::says(["Good morning."]);
+    let engines = engines(FakeStt::default(), llm.clone(), FakeTts::default());
+    let mut config = recording_config(&folder);
+    config.telephony.recording_consent = ConsentMethod::None;
+    let hub = Hub::start(engines, config).await;
+    let mut phone = Phone::call(hub.address, Provider::Twilio, "", NUMBER).await;
+    phone.silence(200).await;
+    let mut client = join(&hub).await;
+    phone.until("the notice begins", |phone| phone.heard_ms() >= 100).await;
+    client.send(json!({"type": "output_audio_buffer.clear"})).await;
+    phone.until("the notice is cleared", |phone| !phone.cleared_at.is_empty()).await;
+    phone.until("the greeting is asked for", |_| !llm.requests().is_empty()).await;
+    let list: Value = serde_json::from_str(&get_text(&hub, "/v1/realtime/calls").await).expect("JSON");
+    assert_eq!(list["data"][0]["recording"], "refused", "{list}");
+    phone.stream.close(None).await.expect("it is open");
+    hub.until("antiphon_sessions_active ", 0.0).await;
+    hub.stop().await;
+    assert!(file_endings(folder.path()).is_empty());
 }

@@ -6,7 +6,7 @@
 use super::call::read_phone_settings;
 use super::calls::{CallDecision, DecisionError};
 use super::parts::TransportParts;
-use super::recording::DecisionRefused;
+use super::recording::ConsentError;
 use super::transfers::{DialError, MAX_SUMMARY_BYTES, ProviderError, TransferError};
 use super::webrtc::signaling::invalid;
 use crate::server::access::caller::Identity;
@@ -286,19 +286,21 @@ pub(in crate::server) async fn set_recording(
         return refused(StatusCode::BAD_REQUEST, "invalid_body", message);
     };
     // The recording of a call ends with its agent.
-    let decided = if call.ended.is_cancelled() { Err(DecisionRefused::Ended) } else { call.recording.decide(consent) };
+    let decided = if call.ended.is_cancelled() { Err(ConsentError::Ended) } else { call.recording.decide(consent) };
     match decided {
         Ok(()) => {
             tracing::info!(session = %call.call.session(), consent, "a client decides about a recording");
             let body = serde_json::json!({"id": id, "object": "realtime.call.recording", "consent": consent});
             Json(body).into_response()
         }
-        Err(DecisionRefused::NotAsked) => {
-            let message = "The peer of this call is not asked about its recording: that needs a phone call, session.record \
-                           and telephony.recording_consent = \"key\".";
+        Err(ConsentError::NotAsked) => {
+            let message = "The peer of this call is not asked about its recording. Callers, and those whom the hub calls, are \
+                           with session.record and telephony.recording_consent = \"key\"; peers by WebRTC and \
+                           targets of warm transfers never are. Where a notice is said without a question, only \
+                           {\"consent\": false} is taken.";
             refused(StatusCode::CONFLICT, "recording_not_asked", message)
         }
-        Err(DecisionRefused::Ended) => {
+        Err(ConsentError::Ended) => {
             let message = "The recording of this call was refused or has ended, and does not begin again.";
             refused(StatusCode::CONFLICT, "recording_ended", message)
         }

@@ -409,6 +409,7 @@ impl CallEntry {
 
     /// The call has ended: only its outcome is found, if the hub called.
     pub(super) fn close(&self) {
+        self.ongoing.recording.refuse_undecided();
         let mut calls = self.calls.lock();
         let is_first = calls.ongoing.remove(&self.id).is_some();
         if is_first && self.ongoing.is_ours.load(Ordering::Relaxed) {

@@ -15,6 +15,8 @@ pub(super) enum CallRecording {
     Off,
     /// It is recorded, and its peer is not asked.
     Unasked,
+    /// It is recorded once its peer has heard a notice, without a question. The peer may object.
+    Announced(Arc<Mutex<RecordingConsent>>),
     /// It is recorded if its peer agrees. Decisions are made one at a time.
     Asked(Arc<Mutex<RecordingConsent>>),
 }
@@ -25,7 +27,7 @@ pub(super) enum CallRecording {
 pub(super) enum RecordingState {
     /// It is not recorded.
     None,
-    /// Its peer is asked, and has not decided.
+    /// Its peer hears a notice, or is asked and has not decided.
     Waiting,
     Recorded,
     /// Its peer does not agree, or no longer does.
@@ -33,11 +35,11 @@ pub(super) enum RecordingState {
 }
 
 /// Why a decision about a recording is not taken.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum DecisionRefused {
-    /// The peer of this call is not asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub(super) enum ConsentError {
+    #[error("this call has no question about a recording")]
     NotAsked,
-    /// The recording was refused before, which ended it.
+    #[error("the recording of this call was refused or has ended, and does not begin again")]
     Ended,
 }
 
@@ -52,6 +54,11 @@ impl CallRecording {
         Self::Asked(Arc::new(Mutex::new(RecordingConsent::undecided())))
     }
 
+    /// That of a call whose peer is to hear a notice, and is not asked.
+    pub(super) fn announced() -> Self {
+        Self::Announced(Arc::new(Mutex::new(RecordingConsent::undecided())))
+    }
+
     /// What the call's session waits for before it is recorded; `None`: it is recorded as others are. The session of a
     /// call that is not recorded waits for what is refused already.
     pub(super) fn consent(&self) -> Option<RecordingConsent> {
@@ -62,7 +69,7 @@ impl CallRecording {
                 Some(refused)
             }
             Self::Unasked => None,
-            Self::Asked(consent) => Some(locked(consent).clone()),
+            Self::Announced(consent) | Self::Asked(consent) => Some(locked(consent).clone()),
         }
     }
 
@@ -71,31 +78,53 @@ impl CallRecording {
         matches!(self, Self::Asked(_))
     }
 
-    /// Whether its peer was asked and has decided.
+    /// Whether it waits for nothing any more.
     pub(super) fn is_decided(&self) -> bool {
-        matches!(self, Self::Asked(consent) if locked(consent).decision().is_some())
+        match self {
+            Self::Off | Self::Unasked => true,
+            Self::Announced(consent) | Self::Asked(consent) => locked(consent).decision().is_some(),
+        }
     }
 
-    /// The peer agrees, or does not, or no longer does. A recording that was refused does not begin again.
+    /// The peer agrees, or does not, or no longer does. A recording that was refused does not begin again. A peer that
+    /// hears a notice and is not asked can only refuse.
     ///
     /// # Errors
-    /// [`DecisionRefused`].
-    pub(super) fn decide(&self, agrees: bool) -> Result<(), DecisionRefused> {
-        let Self::Asked(consent) = self else { return Err(DecisionRefused::NotAsked) };
+    /// [`ConsentError`].
+    pub(super) fn decide(&self, agrees: bool) -> Result<(), ConsentError> {
+        let consent = match self {
+            Self::Asked(consent) => consent,
+            Self::Announced(consent) if !agrees => consent,
+            Self::Off | Self::Unasked | Self::Announced(_) => return Err(ConsentError::NotAsked),
+        };
         let consent = locked(consent);
         if agrees && consent.decision() == Some(false) {
-            return Err(DecisionRefused::Ended);
+            return Err(ConsentError::Ended);
         }
         consent.decide(agrees);
         Ok(())
     }
 
-    /// The peer has not decided in time: that refuses. A decision that was made stands.
+    /// The peer has heard the whole notice: a call whose peer is not asked is recorded from now on.
+    pub(super) fn notice_was_said(&self) {
+        if let Self::Announced(consent) = self {
+            decide_first(consent, true);
+        }
+    }
+
+    /// A machine hears the notice in the place of the peer: what followed from the notice alone is taken back.
+    pub(super) fn notice_was_unheard(&self) {
+        match self {
+            Self::Off | Self::Unasked => {}
+            Self::Announced(consent) => locked(consent).decide(false),
+            Self::Asked(consent) => decide_first(consent, false),
+        }
+    }
+
+    /// The peer has not decided in time, or the notice is not said: that refuses. A decision that was made stands.
     pub(super) fn refuse_undecided(&self) {
-        let Self::Asked(consent) = self else { return };
-        let consent = locked(consent);
-        if consent.decision().is_none() {
-            consent.decide(false);
+        if let Self::Announced(consent) | Self::Asked(consent) = self {
+            decide_first(consent, false);
         }
     }
 
@@ -104,12 +133,20 @@ impl CallRecording {
         match self {
             Self::Off => RecordingState::None,
             Self::Unasked => RecordingState::Recorded,
-            Self::Asked(consent) => match locked(consent).decision() {
+            Self::Announced(consent) | Self::Asked(consent) => match locked(consent).decision() {
                 None => RecordingState::Waiting,
                 Some(true) => RecordingState::Recorded,
                 Some(false) => RecordingState::Refused,
             },
         }
+    }
+}
+
+/// Decides what is not decided.
+fn decide_first(consent: &Mutex<RecordingConsent>, agrees: bool) {
+    let consent = locked(consent);
+    if consent.decision().is_none() {
+        consent.decide(agrees);
     }
 }
 
@@ -133,7 +170,7 @@ mod tests {
         assert_eq!(recording.state(), Recorded);
         assert_eq!(recording.decide(false), Ok(()));
         assert_eq!(recording.decide(false), Ok(()), "again");
-        assert_eq!(recording.decide(true), Err(DecisionRefused::Ended));
+        assert_eq!(recording.decide(true), Err(ConsentError::Ended));
         assert_eq!((recording.state(), consent.decision()), (Refused, Some(false)));
     }
 
@@ -143,9 +180,38 @@ mod tests {
         assert_eq!(CallRecording::unasked(&config).state(), RecordingState::None);
         config.record = "recordings".into();
         let recording = CallRecording::unasked(&config);
-        assert_eq!((recording.state(), recording.decide(false)), (Recorded, Err(DecisionRefused::NotAsked)));
-        assert!(recording.consent().is_none() && !recording.is_asked() && !recording.is_decided());
+        assert_eq!((recording.state(), recording.decide(false)), (Recorded, Err(ConsentError::NotAsked)));
+        assert!(recording.consent().is_none() && !recording.is_asked());
         let off = CallRecording::default().consent();
         assert_eq!(off.and_then(|consent| consent.decision()), Some(false), "its session writes nothing");
+    }
+
+    #[test]
+    fn a_call_with_a_notice_waits_for_it_and_its_peer_may_object() {
+        let recording = CallRecording::announced();
+        let consent = recording.consent().unwrap();
+        assert_eq!((recording.state(), recording.decide(true)), (Waiting, Err(ConsentError::NotAsked)));
+        recording.notice_was_said();
+        assert_eq!((recording.state(), consent.decision()), (Recorded, Some(true)));
+        recording.refuse_undecided();
+        assert_eq!(recording.state(), Recorded);
+        assert_eq!(recording.decide(false), Ok(()));
+        recording.notice_was_said();
+        assert_eq!((recording.state(), consent.decision()), (Refused, Some(false)));
+    }
+
+    #[test]
+    fn a_notice_that_a_machine_heard_records_nobody_and_a_decision_stands() {
+        let recording = CallRecording::announced();
+        recording.notice_was_said();
+        recording.notice_was_unheard();
+        assert_eq!(recording.state(), Refused);
+        let recording = CallRecording::asked();
+        recording.decide(true).unwrap();
+        recording.notice_was_unheard();
+        assert_eq!(recording.state(), Recorded);
+        let recording = CallRecording::asked();
+        recording.notice_was_unheard();
+        assert_eq!(recording.state(), Refused);
     }
 }

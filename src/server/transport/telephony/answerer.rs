@@ -53,8 +53,10 @@ pub(super) enum Step {
     Respond(String),
     /// To say the notice of a recording, and the greeting behind it.
     SayNotice,
-    /// To say neither.
+    /// To say neither, and not to record the call.
     SkipNotice,
+    /// To say no more of the notice, to greet, and not to record the call.
+    CutNotice,
     /// To stop the reply.
     Stop,
     /// To drop the turn under way.
@@ -93,6 +95,8 @@ pub(super) struct Answerer {
     phase: Phase,
     notice: NoticeUse,
     greeting: Option<PendingGreeting>,
+    /// Instructions of the greeting that waits behind the notice.
+    greeting_behind_notice: Option<String>,
     /// Instructions of what is said to whom the call is handed over to, once that has begun.
     announcement: String,
     began: Instant,
@@ -101,7 +105,7 @@ pub(super) struct Answerer {
 /// What becomes of the notice of a recording, which waits for who answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum NoticeUse {
-    /// There is none, or it does not wait.
+    /// There is none, or it no longer matters.
     None,
     /// It waits. When a reply was stopped last, which would come before it.
     Waiting { stopped_at: Option<Instant> },
@@ -175,15 +179,20 @@ impl Answerer {
     /// comes behind no notice.
     pub(super) fn new(plan: AnswerPlan, coding: Coding, greeting: &mut Option<String>, has_notice: bool) -> Self {
         let waits = plan.on_voicemail != OnVoicemail::GoOn;
-        let notice = if waits && has_notice { NoticeUse::Waiting { stopped_at: None } } else { NoticeUse::None };
+        let notice = match (has_notice, waits) {
+            (false, _) => NoticeUse::None,
+            (true, true) => NoticeUse::Waiting { stopped_at: None },
+            (true, false) => NoticeUse::Said,
+        };
+        let greeting_behind_notice = greeting.clone().filter(|_| has_notice);
         let greeting = if waits && !has_notice { greeting.take() } else { None };
-        let greeting = greeting.map(|instructions| PendingGreeting { instructions, is_told: false });
+        let greeting = greeting.map(PendingGreeting::new);
         let detector = AnswerDetector::new(coding.rate);
         let phase = Phase::Conversation;
         let announcement = String::new();
         let samples = Vec::new();
         let began = Instant::now();
-        Self { plan, coding, detector, samples, phase, notice, greeting, announcement, began }
+        Self { plan, coding, detector, samples, phase, notice, greeting, greeting_behind_notice, announcement, began }
     }
 
     /// Whether the notice of a recording waits for who answers.
@@ -265,6 +274,7 @@ impl Answerer {
                         self.phase = Phase::Waiting { since: now, stopped_at: None };
                         steps.extend([Step::DropTurn, Step::Stop]);
                     }
+                    (AnsweredBy::Voicemail | AnsweredBy::Screening | AnsweredBy::Ivr, _) => self.cut_notice(steps),
                     _ => self.say_notice(steps),
                 }
             }
@@ -297,6 +307,19 @@ impl Answerer {
             self.notice = NoticeUse::None;
             steps.push(Step::SkipNotice);
         }
+    }
+
+    /// What answers is talked to, but the person behind it does not hear the notice. It is greeted as without one.
+    fn cut_notice(&mut self, steps: &mut Vec<Step>) {
+        match self.notice {
+            NoticeUse::None => return,
+            NoticeUse::Waiting { .. } => {
+                self.greeting = self.greeting_behind_notice.take().map(PendingGreeting::new);
+                steps.push(Step::SkipNotice);
+            }
+            NoticeUse::Said => steps.push(Step::CutNotice),
+        }
+        self.notice = NoticeUse::None;
     }
 
     /// Whether nothing was said for a time: who says nothing is greeted.
@@ -386,6 +409,12 @@ impl Answerer {
                 }
             }
         }
+    }
+}
+
+impl PendingGreeting {
+    fn new(instructions: String) -> Self {
+        Self { instructions, is_told: false }
     }
 }
 
@@ -670,7 +699,29 @@ mod tests {
         let mut call = TestCall::with_notice(OnVoicemail::GoOn, true);
         assert!(!call.answerer.awaits_notice());
         call.says(MACHINE, 3_000).await;
-        assert_eq!(call.take(), [Step::Report(AnsweredBy::Voicemail)]);
+        assert_eq!(call.take(), [Step::Report(AnsweredBy::Voicemail), Step::CutNotice]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_menu_hears_the_greeting_without_the_notice_and_the_call_is_not_recorded() {
+        let menu = "For sales, press one. For support, press two.";
+        let mut call = TestCall::with_notice(OnVoicemail::HangUp, true);
+        call.says(menu, 3_000).await;
+        call.silence(1_500).await;
+        let mut steps = call.take();
+        call.silence(3_000).await;
+        steps.extend(call.take());
+        assert!(steps.contains(&Step::Report(AnsweredBy::Ivr)), "{steps:?}");
+        assert!(steps.contains(&Step::SkipNotice) && !steps.contains(&Step::SayNotice), "{steps:?}");
+        assert_eq!(steps.last(), Some(&Step::Respond("Say hello.".into())), "{steps:?}");
+
+        // Behind a notice that was said to the silence before it.
+        let mut call = TestCall::with_notice(OnVoicemail::HangUp, true);
+        call.silence(2_020).await;
+        assert_eq!(call.take(), [Step::SayNotice]);
+        call.says(menu, 3_000).await;
+        call.silence(1_500).await;
+        assert_eq!(call.take(), [Step::Report(AnsweredBy::Ivr), Step::CutNotice]);
     }
 
     #[tokio::test(start_paused = true)]

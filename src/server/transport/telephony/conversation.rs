@@ -230,7 +230,10 @@ impl<'a> Conversation<'a> {
             shared.words = Some(HeardWords::default());
             shared.n_responses = n_responses;
         }
-        let notice = notice.map(|notice| {
+        let notice = notice.map(|mut notice| {
+            if greeting.is_some() {
+                notice.expect_greeting();
+            }
             let tracker = tracker.get_or_insert_with(|| reply_progress("").0);
             SpokenNotice { notice, reply: tracker.sound() }
         });
@@ -471,8 +474,7 @@ impl Reader<'_, '_> {
             return self.silence_like(&audio);
         }
         let is_muted = self.find_out_who_answers(&audio).await;
-        let greets = self.greeting.is_some();
-        let is_notice = self.notice.as_ref().is_some_and(|spoken| spoken.notice.mutes_line(greets));
+        let is_notice = self.notice.as_ref().is_some_and(|spoken| spoken.notice.mutes_line());
         if is_muted || is_notice { self.silence_like(&audio) } else { audio }
     }
 
@@ -578,6 +580,15 @@ impl Reader<'_, '_> {
         }
     }
 
+    /// Greets behind the notice, in the place of a reply that has begun meanwhile.
+    async fn greet_behind_notice(&mut self) {
+        let is_responding = self.conversation.shared().n_responses > 0;
+        if is_responding && self.greeting.is_some() {
+            self.interrupt().await;
+        }
+        self.greet().await;
+    }
+
     /// Has the model speak, by these instructions or, where they are empty, its own.
     async fn respond(&mut self, instructions: String) {
         let instructions = Some(instructions).filter(|instructions| !instructions.is_empty());
@@ -620,7 +631,8 @@ impl Reader<'_, '_> {
         let step = {
             let shared = self.conversation.shared();
             let activity = SessionActivity { n_responses: shared.n_responses, is_sounding: reply.is_sounding() };
-            shared.notice.and_then(|progress| notice.proceed(progress, activity, Instant::now()))
+            let progress = shared.notice.as_ref();
+            progress.and_then(|progress| notice.proceed(progress, activity, Instant::now()))
         };
         match step {
             None => {}
@@ -632,7 +644,7 @@ impl Reader<'_, '_> {
                 self.interrupt().await;
                 self.greet().await;
             }
-            Some(NoticeStep::Greet) => self.greet().await,
+            Some(NoticeStep::Greet) => self.greet_behind_notice().await,
         }
     }
 
@@ -664,9 +676,18 @@ impl Reader<'_, '_> {
             }
             Step::SkipNotice => {
                 if let Some(spoken) = &mut self.notice {
-                    spoken.notice.skip();
+                    spoken.notice.unheard();
                 }
                 self.greeting = None;
+            }
+            Step::CutNotice => {
+                let is_cut = self.notice.as_mut().is_some_and(|spoken| spoken.notice.unheard());
+                if is_cut {
+                    self.interrupt().await;
+                    self.greet().await;
+                } else {
+                    self.greet_behind_notice().await;
+                }
             }
             Step::Stop => self.interrupt().await,
             Step::DropTurn => self.send(ClientEvent::InputAudioClear).await,

@@ -23,7 +23,7 @@ pub(super) struct NoticeFirst {
     pub(super) notice: String,
     /// The instructions of the response that says it.
     pub(super) instructions: String,
-    /// Cancelled once it was said, or is not said any more.
+    /// Cancelled once the model may answer: it was said, and a greeting follows now or none does, or it is not said.
     pub(super) said: CancellationToken,
     pub(super) model: Arc<dyn Llm>,
 }

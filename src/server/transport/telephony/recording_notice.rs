@@ -11,6 +11,7 @@ use crate::server::transport::call::ModelChange;
 use crate::server::transport::recording::CallRecording;
 use antiphon_engine_api::llm::Llm;
 use antiphon_protocol::{Modality, Response, ResponseParams, ResponseStatus, ServerEvent, ToolChoice};
+use antiphon_types::ResponseId;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
@@ -18,8 +19,9 @@ use tokio_util::sync::CancellationToken;
 
 /// The key by which a caller agrees.
 const AGREES: char = '1';
-/// From the end of the notice to the greeting of a caller who presses no key, and to that of the time for a key.
-const GREETS_AFTER: Duration = Duration::from_secs(3);
+/// From the end of the notice to the greeting of a caller who presses no key: until then keys decide.
+const GREETS_AFTER: Duration = Duration::from_secs(5);
+/// From the end of the notice to that of the time for a decision.
 const DECIDES_WITHIN: Duration = Duration::from_secs(15);
 /// From the end of the notice at the hub: what the peer's jitter buffer still plays.
 const PLAYED_WITHIN: Duration = Duration::from_millis(300);
@@ -55,6 +57,8 @@ pub(super) struct RecordingNotice {
     /// Cancelled once the session's model may answer.
     said: CancellationToken,
     phase: Phase,
+    /// Whether a greeting follows.
+    greets: bool,
     n_requests: u32,
 }
 
@@ -67,8 +71,8 @@ enum Phase {
     Due,
     /// It is said. `silent_since`: since when nothing of it is left.
     Saying { since: Instant, requested_at: Instant, silent_since: Option<Instant> },
-    /// It was said, and a key decides.
-    Said { at: Instant, is_greeted: bool },
+    /// It was said, and the caller may decide: by a key, until the greeting or another reply begins.
+    Said { at: Instant, takes_keys: bool },
     /// The call goes on without it.
     Over,
 }
@@ -84,9 +88,11 @@ pub(super) enum NoticeStep {
 }
 
 /// How far the session is with the notice that was requested last, by its events. One writer, one reader.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct NoticeProgress {
     n_requests: u32,
+    /// The response that says it; `None`: it has not begun.
+    response_id: Option<ResponseId>,
     stage: Stage,
 }
 
@@ -94,7 +100,7 @@ pub(super) struct NoticeProgress {
 enum Stage {
     Requested,
     Begun,
-    /// `is_whole`: nothing has cut it off, and no stage has failed.
+    /// All of it was made. `is_whole`: nothing has cut it off so far, and no stage has failed.
     Done {
         is_whole: bool,
     },
@@ -115,25 +121,26 @@ impl RecordingSettings {
             // Without a notice no caller knows what to press: such settings are refused where they are loaded.
             ConsentMethod::Key if self.notice.is_empty() => CallRecording::Off,
             ConsentMethod::Key => CallRecording::asked(),
-            ConsentMethod::None => CallRecording::Unasked,
+            ConsentMethod::None if self.notice.is_empty() => CallRecording::Unasked,
+            ConsentMethod::None => CallRecording::announced(),
         };
         let is_said = self.is_on && !self.notice.is_empty();
         let notice = is_said.then(|| RecordingNotice::new(self.notice.clone(), recording.clone()));
         PhoneRecording { recording, notice }
     }
+}
 
-    /// What a call to the target of a warm transfer begins with: the target hears no notice, and is not recorded where
-    /// callers hear one.
-    pub(super) fn of_target(&self) -> PhoneRecording {
-        let hears_notice = self.consent == ConsentMethod::Key || !self.notice.is_empty();
-        let recording = if self.is_on && !hears_notice { CallRecording::Unasked } else { CallRecording::Off };
-        PhoneRecording { recording, notice: None }
+impl PhoneRecording {
+    /// What a call to the target of a warm transfer begins with: the target hears no notice, and is not recorded.
+    pub(super) fn of_target() -> Self {
+        Self { recording: CallRecording::Off, notice: None }
     }
 }
 
 impl RecordingNotice {
     fn new(text: String, recording: CallRecording) -> Self {
-        Self { text, recording, said: CancellationToken::new(), phase: Phase::Due, n_requests: 0 }
+        let said = CancellationToken::new();
+        Self { text, recording, said, phase: Phase::Due, greets: false, n_requests: 0 }
     }
 
     /// Has the model of the call's session wait for the notice, and say it.
@@ -144,6 +151,11 @@ impl RecordingNotice {
         Box::new(move |model: Arc<dyn Llm>| -> Arc<dyn Llm> {
             Arc::new(NoticeFirst { notice, instructions, said, model })
         })
+    }
+
+    /// A greeting follows it; no other reply is said before that.
+    pub(super) fn expect_greeting(&mut self) {
+        self.greets = true;
     }
 
     /// It is said only once [`Self::answered`] was called.
@@ -158,8 +170,17 @@ impl RecordingNotice {
         }
     }
 
-    /// It is not said, or no further: who answers cannot agree.
-    pub(super) fn skip(&mut self) {
+    /// A machine, a menu or a screening hears it in the place of a person: the call is not recorded, also if it was said
+    /// already. `true`: that cuts it off.
+    pub(super) fn unheard(&mut self) -> bool {
+        let is_cut = matches!(self.phase, Phase::Saying { .. });
+        self.recording.notice_was_unheard();
+        self.end();
+        is_cut
+    }
+
+    /// It is not said, or no further: nobody has heard all of it.
+    fn skip(&mut self) {
         self.recording.refuse_undecided();
         self.end();
     }
@@ -191,7 +212,7 @@ impl RecordingNotice {
             metadata: Some([(METADATA.to_owned(), n_requests.to_string())].into()),
             ..ResponseParams::default()
         };
-        (params, NoticeProgress { n_requests, stage: Stage::Requested })
+        (params, NoticeProgress { n_requests, response_id: None, stage: Stage::Requested })
     }
 
     /// The line is put on hold. `true`: that cuts it off; it begins again behind the hold.
@@ -210,23 +231,23 @@ impl RecordingNotice {
         }
     }
 
-    /// Whether the session gets silence instead of the line's sound. `greets`: a greeting follows.
-    pub(super) fn mutes_line(&self, greets: bool) -> bool {
+    /// Whether the session gets silence instead of the line's sound.
+    pub(super) fn mutes_line(&self) -> bool {
         match self.phase {
             Phase::Due | Phase::Saying { .. } => true,
-            Phase::Said { is_greeted, .. } => greets && !is_greeted,
+            Phase::Said { takes_keys, .. } => self.greets && takes_keys,
             Phase::Waiting | Phase::Over => false,
         }
     }
 
     /// Whether the greeting may follow.
     pub(super) fn lets_greet(&self) -> bool {
-        matches!(self.phase, Phase::Said { is_greeted: true, .. } | Phase::Over)
+        matches!(self.phase, Phase::Said { takes_keys: false, .. } | Phase::Over)
     }
 
     /// Takes a key of the caller, if it decides.
     pub(super) fn takes(&mut self, key: char) -> bool {
-        let is_awaited = matches!(self.phase, Phase::Saying { .. } | Phase::Said { .. });
+        let is_awaited = matches!(self.phase, Phase::Saying { .. } | Phase::Said { takes_keys: true, .. });
         if !is_awaited || !self.recording.is_asked() || self.recording.is_decided() {
             return false;
         }
@@ -239,7 +260,7 @@ impl RecordingNotice {
     pub(super) fn due_at(&self) -> Option<Instant> {
         match self.phase {
             Phase::Saying { silent_since: Some(at), .. } => Some(at + PLAYED_WITHIN),
-            Phase::Said { at, is_greeted } => Some(at + if is_greeted { DECIDES_WITHIN } else { GREETS_AFTER }),
+            Phase::Said { at, takes_keys } => Some(at + if takes_keys { GREETS_AFTER } else { DECIDES_WITHIN }),
             Phase::Waiting | Phase::Due | Phase::Saying { .. } | Phase::Over => None,
         }
     }
@@ -247,7 +268,7 @@ impl RecordingNotice {
     /// Goes on with it. Not called while the line is on hold.
     pub(super) fn proceed(
         &mut self,
-        progress: NoticeProgress,
+        progress: &NoticeProgress,
         activity: SessionActivity,
         now: Instant,
     ) -> Option<NoticeStep> {
@@ -287,17 +308,20 @@ impl RecordingNotice {
                     }
                 }
             }
-            Phase::Said { at, is_greeted } => {
+            Phase::Said { at, takes_keys } => {
                 let lasts = now.duration_since(at);
+                // Before the greeting no reply is heard.
+                let has_reply = !self.greets && activity.n_responses > 0;
                 if lasts >= DECIDES_WITHIN {
                     self.recording.refuse_undecided();
                 }
                 if self.recording.is_decided() {
                     self.end();
-                } else if lasts >= GREETS_AFTER {
-                    self.phase = Phase::Said { at, is_greeted: true };
+                } else if lasts >= GREETS_AFTER || has_reply {
+                    self.said.cancel();
+                    self.phase = Phase::Said { at, takes_keys: false };
                 }
-                (!is_greeted && self.lets_greet()).then_some(NoticeStep::Greet)
+                (takes_keys && self.lets_greet()).then_some(NoticeStep::Greet)
             }
         }
     }
@@ -305,10 +329,13 @@ impl RecordingNotice {
     /// All of it was said.
     fn was_said(&mut self, at: Instant) -> Option<NoticeStep> {
         if self.recording.is_asked() {
-            self.said.cancel();
-            self.phase = Phase::Said { at, is_greeted: false };
+            if !self.greets {
+                self.said.cancel();
+            }
+            self.phase = Phase::Said { at, takes_keys: true };
             return None;
         }
+        self.recording.notice_was_said();
         self.end();
         Some(NoticeStep::Greet)
     }
@@ -341,9 +368,18 @@ impl NoticeProgress {
     /// An event of the session, in its order.
     pub(super) fn happened(&mut self, event: &ServerEvent) {
         match event {
-            ServerEvent::ResponseCreated { response } if self.is_of(response) => self.stage = Stage::Begun,
+            ServerEvent::ResponseCreated { response } if self.is_of(response) => {
+                self.response_id = Some(response.id.clone());
+                self.stage = Stage::Begun;
+            }
             ServerEvent::ResponseDone { response } if self.is_of(response) => {
-                self.stage = Stage::Done { is_whole: response.status == ResponseStatus::Completed };
+                let was_cleared = self.stage == Stage::Done { is_whole: false };
+                let is_whole = response.status == ResponseStatus::Completed && !was_cleared;
+                self.stage = Stage::Done { is_whole };
+            }
+            // What the line has not played is dropped. The response may be done, since it is made faster than it sounds.
+            ServerEvent::OutputCleared { response_id } if self.response_id.as_ref() == Some(response_id) => {
+                self.stage = Stage::Done { is_whole: false };
             }
             _ => {}
         }
@@ -367,7 +403,7 @@ mod tests {
     struct TestNotice {
         notice: RecordingNotice,
         recording: CallRecording,
-        progress: NoticeProgress,
+        progress: &NoticeProgress,
         activity: SessionActivity,
         now: Instant,
     }
@@ -383,9 +419,12 @@ mod tests {
             Self { notice, recording, progress, activity: SessionActivity::default(), now }
         }
 
-        /// One that was just said.
-        fn said() -> Self {
+        /// One that was just said. `greets`: a greeting follows.
+        fn said(greets: bool) -> Self {
             let mut test = Self::new(ConsentMethod::Key);
+            if greets {
+                test.notice.expect_greeting();
+            }
             test.begins();
             test.ends(ResponseStatus::Completed);
             assert_eq!(test.after(PLAYED_WITHIN + STEP), []);
@@ -405,6 +444,10 @@ mod tests {
             self.activity = SessionActivity { n_responses: 1, is_sounding: true };
         }
 
+        fn clears(&mut self, response_id: &str) {
+            self.progress.happened(&ServerEvent::OutputCleared { response_id: response_id.into() });
+        }
+
         fn ends(&mut self, status: ResponseStatus) {
             let response = self.event(status);
             self.progress.happened(&ServerEvent::ResponseDone { response });
@@ -417,7 +460,7 @@ mod tests {
             let mut steps = Vec::new();
             while self.now < until {
                 self.now += STEP;
-                steps.extend(self.notice.proceed(self.progress, self.activity, self.now));
+                steps.extend(self.notice.proceed(&self.progress, self.activity, self.now));
             }
             steps
         }
@@ -432,23 +475,24 @@ mod tests {
         let mut test = TestNotice::new(ConsentMethod::None);
         test.begins();
         assert_eq!(test.after(10 * SECOND), []);
-        assert!(test.notice.mutes_line(false) && !test.notice.said.is_cancelled());
+        assert!(test.notice.mutes_line() && !test.notice.said.is_cancelled());
+        assert_eq!(test.state(), Waiting);
         test.ends(ResponseStatus::Completed);
         test.activity.is_sounding = true;
         assert_eq!(test.after(SECOND), [], "it still sounds");
         test.activity.is_sounding = false;
         assert_eq!(test.after(PLAYED_WITHIN), []);
         assert_eq!(test.after(STEP), [NoticeStep::Greet]);
-        assert!(test.notice.lets_greet() && !test.notice.mutes_line(true) && test.notice.said.is_cancelled());
-        assert!(!test.notice.takes('1'));
+        assert!(test.notice.lets_greet() && !test.notice.mutes_line() && test.notice.said.is_cancelled());
+        assert!(!test.notice.takes('1') && test.state() == Recorded);
         assert_eq!(test.after(20 * SECOND), []);
     }
 
     #[test]
     fn one_agrees_and_other_keys_refuse_and_none_is_passed_on() {
         for (key, state) in [('1', Recorded), ('2', Refused), ('#', Refused)] {
-            let mut test = TestNotice::said();
-            assert!(test.notice.mutes_line(true) && !test.notice.mutes_line(false), "unless nothing follows");
+            let mut test = TestNotice::said(true);
+            assert!(test.notice.mutes_line() && !TestNotice::said(false).notice.mutes_line());
             assert_eq!(test.after(SECOND), []);
             assert!(test.notice.takes(key) && !test.notice.takes(key), "once");
             assert_eq!((test.state(), test.after(STEP)), (state, vec![NoticeStep::Greet]), "{key}");
@@ -468,20 +512,84 @@ mod tests {
     }
 
     #[test]
-    fn without_a_key_the_greeting_comes_after_three_seconds_and_the_refusal_after_fifteen() {
-        let mut test = TestNotice::said();
+    fn without_a_key_the_greeting_comes_after_five_seconds_and_the_refusal_after_fifteen() {
+        let mut test = TestNotice::said(true);
         let rest = GREETS_AFTER - PLAYED_WITHIN - 2 * STEP;
         assert_eq!(test.after(rest), []);
+        assert!(!test.notice.said.is_cancelled(), "the greeting comes before other replies");
         assert_eq!(test.after(2 * STEP), [NoticeStep::Greet]);
-        assert_eq!((test.after(11 * SECOND), test.state()), (Vec::new(), Waiting));
+        assert!(test.notice.said.is_cancelled() && !test.notice.mutes_line());
+        assert_eq!((test.after(9 * SECOND), test.state()), (Vec::new(), Waiting));
         assert!(test.notice.due_at().is_some_and(|at| at <= test.now + SECOND + STEP));
         assert_eq!((test.after(2 * SECOND), test.state()), (Vec::new(), Refused));
-        assert!(!test.notice.takes('1'), "that is a key for the model");
-        // A key that comes behind the greeting counts.
-        let mut test = TestNotice::said();
-        assert_eq!(test.after(10 * SECOND), [NoticeStep::Greet]);
-        assert!(test.notice.takes('1'));
-        assert_eq!((test.after(10 * SECOND), test.state()), (Vec::new(), Recorded));
+    }
+
+    #[test]
+    fn a_key_behind_the_greeting_is_for_the_model_and_a_client_may_still_decide() {
+        let mut test = TestNotice::said(true);
+        assert_eq!(test.after(GREETS_AFTER), [NoticeStep::Greet]);
+        for key in ['1', '2'] {
+            assert!(!test.notice.takes(key) && test.state() == Waiting, "{key}");
+        }
+        test.recording.decide(true).unwrap();
+        assert_eq!((test.after(20 * SECOND), test.state()), (Vec::new(), Recorded));
+    }
+
+    #[test]
+    fn a_key_behind_another_reply_is_for_the_model() {
+        let mut test = TestNotice::said(false);
+        assert_eq!(test.after(SECOND), []);
+        assert!(test.notice.said.is_cancelled(), "the caller is answered");
+        test.activity.n_responses = 1;
+        assert_eq!(test.after(STEP), [NoticeStep::Greet]);
+        assert!(!test.notice.takes('1') && test.state() == Waiting);
+        // A reply that waits behind the greeting is not heard.
+        let mut test = TestNotice::said(true);
+        test.activity.n_responses = 1;
+        assert_eq!(test.after(SECOND), []);
+        assert!(test.notice.takes('1') && test.state() == Recorded);
+    }
+
+    #[test]
+    fn a_notice_that_is_cleared_before_it_has_sounded_was_not_heard() {
+        for consent in [ConsentMethod::Key, ConsentMethod::None] {
+            let mut test = TestNotice::new(consent);
+            test.begins();
+            test.ends(ResponseStatus::Completed);
+            test.activity.is_sounding = true;
+            assert_eq!(test.after(SECOND), []);
+            test.clears("resp_2");
+            assert_eq!(test.after(STEP), [], "that is of another response");
+            test.clears("resp_1");
+            test.activity.is_sounding = false;
+            assert_eq!((test.after(STEP), test.state()), (vec![NoticeStep::Greet], Refused));
+        }
+        // While it is made.
+        let mut test = TestNotice::new(ConsentMethod::None);
+        test.begins();
+        test.clears("resp_1");
+        test.ends(ResponseStatus::Completed);
+        assert_eq!((test.after(SECOND), test.state()), (vec![NoticeStep::Greet], Refused));
+    }
+
+    #[test]
+    fn a_notice_that_a_machine_heard_records_nobody() {
+        let mut test = TestNotice::new(ConsentMethod::None);
+        test.begins();
+        assert!(test.notice.unheard() && test.notice.lets_greet() && test.state() == Refused);
+        let mut test = TestNotice::new(ConsentMethod::None);
+        test.begins();
+        test.ends(ResponseStatus::Completed);
+        assert_eq!((test.after(SECOND), test.state()), (vec![NoticeStep::Greet], Recorded));
+        assert!(!test.notice.unheard() && test.state() == Refused);
+    }
+
+    #[test]
+    fn a_caller_who_objects_to_a_notice_without_a_question_is_not_recorded() {
+        let mut test = TestNotice::new(ConsentMethod::None);
+        test.begins();
+        test.recording.decide(false).unwrap();
+        assert_eq!((test.after(STEP), test.state()), (vec![NoticeStep::Cut], Refused));
     }
 
     #[test]
@@ -528,7 +636,11 @@ mod tests {
         let mut endless = TestNotice::new(ConsentMethod::Key);
         endless.begins();
         assert_eq!((endless.after(ENDS_WITHIN), endless.state()), (vec![NoticeStep::Cut], Refused));
-        let mut dropped = TestNotice::said();
+        let mut unasked = TestNotice::new(ConsentMethod::None);
+        unasked.begins();
+        unasked.ends(ResponseStatus::Failed);
+        assert_eq!((unasked.after(STEP), unasked.state()), (vec![NoticeStep::Greet], Refused));
+        let mut dropped = TestNotice::said(true);
         assert_eq!(dropped.after(SECOND), []);
         let TestNotice { notice, recording, .. } = dropped;
         drop(notice);
@@ -541,8 +653,8 @@ mod tests {
         test.begins();
         assert!(test.notice.held() && !test.notice.held());
         assert!(test.notice.begin(test.now), "it is said again");
-        let mut test = TestNotice::said();
-        assert_eq!(test.after(5 * SECOND), [NoticeStep::Greet]);
+        let mut test = TestNotice::said(true);
+        assert_eq!(test.after(GREETS_AFTER), [NoticeStep::Greet]);
         assert!(!test.notice.held());
         test.now += 60 * SECOND;
         test.notice.resumed(60 * SECOND);
@@ -557,12 +669,12 @@ mod tests {
             let PhoneRecording { recording, notice } = settings.of_call();
             let mut notice = notice.unwrap();
             notice.wait();
-            assert!(!notice.begin(now) && !notice.mutes_line(true) && !notice.lets_greet() && !notice.takes('1'));
+            assert!(!notice.begin(now) && !notice.mutes_line() && !notice.lets_greet() && !notice.takes('1'));
             if is_person {
                 notice.answered();
-                assert!(notice.mutes_line(true) && notice.begin(now));
+                assert!(notice.mutes_line() && notice.begin(now));
             } else {
-                notice.skip();
+                assert!(!notice.unheard(), "nothing is said");
                 assert!(!notice.begin(now) && notice.lets_greet() && recording.state() == Refused);
             }
         }
@@ -573,15 +685,15 @@ mod tests {
         let begin = |is_on: bool, consent: ConsentMethod, notice: &str| {
             let settings = RecordingSettings { is_on, consent, notice: notice.into() };
             let PhoneRecording { recording, notice } = settings.of_call();
-            let target = settings.of_target();
-            assert!(target.notice.is_none());
-            (recording.state(), notice.is_some(), target.recording.state())
+            (recording.state(), notice.is_some())
         };
         let none = RecordingState::None;
-        assert_eq!(begin(false, ConsentMethod::Key, "Press 1."), (none, false, none));
-        assert_eq!(begin(true, ConsentMethod::None, ""), (Recorded, false, Recorded));
-        assert_eq!(begin(true, ConsentMethod::None, "We record."), (Recorded, true, none));
-        assert_eq!(begin(true, ConsentMethod::Key, "Press 1."), (Waiting, true, none));
-        assert_eq!(begin(true, ConsentMethod::Key, ""), (none, false, none));
+        assert_eq!(begin(false, ConsentMethod::Key, "Press 1."), (none, false));
+        assert_eq!(begin(true, ConsentMethod::None, ""), (Recorded, false));
+        assert_eq!(begin(true, ConsentMethod::None, "We record."), (Waiting, true));
+        assert_eq!(begin(true, ConsentMethod::Key, "Press 1."), (Waiting, true));
+        assert_eq!(begin(true, ConsentMethod::Key, ""), (none, false));
+        let target = PhoneRecording::of_target();
+        assert!(target.notice.is_none() && target.recording.state() == none);
     }
 }

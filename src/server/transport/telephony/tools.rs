@@ -9,7 +9,7 @@ use super::sip::key_events::are_keys;
 use crate::config::{SipConfig, TransferKind, TransferTargets};
 use crate::server::transport::hub_tools::HubServer;
 use crate::server::transport::keypad::PressKeys;
-use crate::server::transport::recording::{CallRecording, DecisionRefused};
+use crate::server::transport::recording::{CallRecording, ConsentError};
 use crate::server::transport::telephony::reply_progress::{ReplyTracker, ReplyWatch, reply_progress};
 use crate::server::transport::telephony::transfer_requests::CallTransfers;
 use crate::server::transport::transfers::{DialError, MAX_SUMMARY_BYTES, Transfer, TransferError};
@@ -207,10 +207,10 @@ impl CallTools {
                 match self.recording.decide(agrees) {
                     Ok(()) if agrees => Ok("The call is recorded.".into()),
                     Ok(()) => Ok("The call is not recorded, and what was recorded is removed.".into()),
-                    Err(DecisionRefused::Ended) => {
+                    Err(ConsentError::Ended) => {
                         Err("the caller did not agree before: this call cannot be recorded any more".into())
                     }
-                    Err(DecisionRefused::NotAsked) => Err("this call has no question about a recording".into()),
+                    Err(error @ ConsentError::NotAsked) => Err(error.to_string()),
                 }
             }
             _ => Err("there is no such tool".into()),

@@ -187,7 +187,7 @@ impl PlannedCall {
         let tasks = transport.sessions.setup.tasks.clone();
         let (transfers, requests) = CallTransfers::new(provider.redirect(), Some(to), tasks);
         let PhoneRecording { recording, notice } = match recital {
-            Some(_) => transport.telephony.recording.of_target(),
+            Some(_) => PhoneRecording::of_target(),
             None => transport.telephony.recording.of_call(),
         };
         let tools = match recital {

@@ -191,7 +191,7 @@ impl Dialer {
         let (transfers, requests) = CallTransfers::new(Some(Arc::new(dialog.referrer())), Some(to), tasks);
         let (key_sender, keys) = key_events();
         let PhoneRecording { recording, notice } = match recital {
-            Some(_) => transport.telephony.recording.of_target(),
+            Some(_) => PhoneRecording::of_target(),
             None => transport.telephony.recording.of_call(),
         };
         let tools = match recital {
