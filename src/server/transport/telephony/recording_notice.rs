@@ -403,7 +403,7 @@ mod tests {
     struct TestNotice {
         notice: RecordingNotice,
         recording: CallRecording,
-        progress: &NoticeProgress,
+        progress: NoticeProgress,
         activity: SessionActivity,
         now: Instant,
     }
