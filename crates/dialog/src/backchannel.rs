@@ -10,9 +10,7 @@ use serde::{Deserialize, Serialize};
 /// What the words of speech over a reply are so far.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum Words {
-    /// No transcript has come.
-    Unknown,
-    /// The recognizer has heard none.
+    /// There are none.
     None,
     /// They acknowledge what is being said, or laugh.
     Backchannel,
@@ -496,7 +494,7 @@ mod tests {
 
     /// What partial transcripts lead to, one after the other.
     fn so_far(partials: &[&str]) -> Vec<Words> {
-        let mut before = Words::Unknown;
+        let mut before = Words::None;
         let weigh = |text: &&str| {
             before = Words::of(text, false, false).after(before, text);
             before

@@ -74,7 +74,7 @@ pub enum Event {
     Partial {
         /// The utterance's item.
         item: ItemId,
-        /// The words so far; empty: the recognizer has heard none.
+        /// The words so far.
         text: String,
         /// How many of its first words the recognizer is sure of; `None`: it does not say.
         #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -16,14 +16,14 @@ use std::time::Duration;
 /// covers a microphone that stops sending.
 const MAX_HOLD: Duration = Duration::from_secs(1);
 
-/// Speech of which no transcript has come holds the reply for this long, then it interrupts: as long as the longest single word of a
+/// Speech without words holds the reply for this long, then it interrupts: as long as the longest single word of a
 /// backchannel. flite's voices slt, rms, awb and kal16 say "absolutely", "exactly", "interesting" and "hmm" in 0.6 to
 /// 0.95 s.
 pub const INTERRUPTS_AFTER: Duration = Duration::from_secs(1);
 
-/// Speech whose words so far are those of a backchannel, or its beginning, holds the reply for this long, and so does sound in
-/// which the recognizer has heard no words: "makes sense" takes the same voices 0.9 to 1.3 s, "mm-hmm" 0.9 to 1.15 s. Then the
-/// words of a backchannel, or none, let it go on, others interrupt it.
+/// Speech whose words so far are those of a backchannel, or its beginning, holds the reply for this long: "makes sense"
+/// takes the same voices 0.9 to 1.3 s, "mm-hmm" 0.9 to 1.15 s. Then the words of a backchannel let it go on, others
+/// interrupt it.
 const BACKCHANNEL_WITHIN: Duration = Duration::from_millis(1_400);
 
 /// Speech of an unknown voice holds the reply for this long, then it counts as the user's. A voice is compared from 0.7 s of
@@ -118,7 +118,7 @@ impl Tentative {
             weighs_words,
             has_ended: false,
             reply_is_question,
-            words: Words::Unknown,
+            words: Words::None,
             voice,
             voiced_before_pause: Duration::ZERO,
             requested: None,
@@ -181,7 +181,7 @@ impl Tentative {
             (Voice::Silent { since }, _) => (held + MAX_HOLD).max(since + ANSWERED_WITHIN),
             (Voice::Speaking { .. }, _) if self.is_of_unknown() => held + SPEAKER_WITHIN,
             // Pauses neither shorten what was spoken nor prolong a hold that lasts.
-            (Voice::Speaking { resumed }, Words::Unknown) => {
+            (Voice::Speaking { resumed }, Words::None) => {
                 let rest = INTERRUPTS_AFTER.saturating_sub(self.voiced_before_pause);
                 (held + INTERRUPTS_AFTER).min(resumed.unwrap_or(held) + rest)
             }

@@ -63,7 +63,7 @@ impl Evidence {
             Words::Backchannel if self.is_final || self.is_due => Decision::Continue,
             Words::Backchannel => Decision::Wait,
             Words::None if self.is_final => Decision::Continue,
-            Words::Unknown | Words::None | Words::Open => self.decide_by_voice(),
+            Words::None | Words::Open => self.decide_by_voice(),
         }
     }
 
@@ -72,8 +72,6 @@ impl Evidence {
             Some(claim) if claim >= CLAIMS_FROM && self.is_speaking => Decision::Yield,
             Some(claim) if claim <= LISTENS_UP_TO => Decision::Continue,
             _ if !self.is_due => Decision::Wait,
-            // What has no words by then is noise. Words that follow still stop the reply.
-            _ if self.words == Words::None => Decision::Continue,
             _ if self.is_speaking => Decision::Yield,
             _ => Decision::Continue,
         }
@@ -88,7 +86,7 @@ mod tests {
         speaker: None,
         has_ended: false,
         weighs_words: true,
-        words: Words::Unknown,
+        words: Words::None,
         is_final: false,
         is_speaking: true,
         is_due: false,
@@ -124,14 +122,13 @@ mod tests {
             check(Decision::Wait, backchannel);
             check(Decision::Continue, Evidence { is_due: true, ..backchannel });
             check(Decision::Continue, Evidence { is_final: true, is_speaking: false, ..backchannel });
-            let none = Evidence { words: Words::None, is_final: true, is_speaking: false, claim, ..BEGUN };
-            check(Decision::Continue, none);
+            check(Decision::Continue, Evidence { is_final: true, is_speaking: false, claim, ..BEGUN });
         }
     }
 
     #[test]
     fn a_model_decides_before_the_words_are_clear() {
-        for words in [Words::Unknown, Words::None, Words::Open] {
+        for words in [Words::None, Words::Open] {
             check(Decision::Yield, Evidence { words, claim: Some(0.9), ..BEGUN });
             check(Decision::Continue, Evidence { words, claim: Some(0.1), ..BEGUN });
             check(Decision::Wait, Evidence { words, claim: Some(0.5), ..BEGUN });
@@ -147,8 +144,6 @@ mod tests {
             check(Decision::Yield, due);
             check(Decision::Yield, Evidence { words: Words::Open, ..due });
             check(Decision::Continue, Evidence { is_speaking: false, ..due });
-            check(Decision::Continue, Evidence { words: Words::None, ..due });
-            check(Decision::Wait, Evidence { words: Words::None, is_due: false, ..due });
         }
         check(Decision::Continue, Evidence { is_due: true, claim: Some(0.1), ..BEGUN });
     }

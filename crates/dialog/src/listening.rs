@@ -356,10 +356,6 @@ impl Dialog {
 
     pub(super) fn partial(&mut self, item: ItemId, text: &str, n_sure_words: Option<u32>) {
         let is_tentative = self.weigh(&item, text, false);
-        if text.is_empty() {
-            // The recognizer has heard no words, which changes no caption.
-            return;
-        }
         let listening = &mut self.listening;
         let is_live = self.settings.live_transcripts || self.playback == PlaybackControl::Server;
         let lasts = listening.speaking.as_ref().is_some_and(|utterance| utterance.item == item);

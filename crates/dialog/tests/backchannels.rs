@@ -107,34 +107,6 @@ fn without_words_the_length_decides() {
 }
 
 #[test]
-fn sound_without_words_holds_the_reply_and_lets_it_go_on_and_late_words_still_stop_it() {
-    check_with(
-        speaking(),
-        "600 onset 500
-            hold
-            < held i2
-        680 started 300
-            open i3
-        1100 partial i3
-        1600 tick
-        1750 tick
-            transcribe partially i3
-        1950 partial i3
-        2000 tick
-            < released i2
-            release
-        2200 partial i3 stop that now
-            < speech_started i3 300
-            stop r1
-            < r1 i2 PartDone { audio: true, text: \"One two. Three four. \" }
-            < item_done i2 Incomplete
-            < output_done r1 i2
-            < response_done r1 Cancelled(TurnDetected)
-            flush r1",
-    );
-}
-
-#[test]
 fn a_pause_without_a_transcript_lets_the_reply_go_on_and_late_words_still_stop_it() {
     check_with(
         speaking(),

@@ -572,9 +572,7 @@ impl Actor {
                 self.step(Event::RemoteCallEnded { item, result });
             }
             Report::Partial { item, text, n_sure_words, n_heard } => {
-                if !text.is_empty() {
-                    self.hearing.partial(&item, &text, n_heard);
-                }
+                self.hearing.partial(&item, &text, n_heard);
                 self.step(Event::Partial { item, text, n_sure_words });
             }
             Report::ProvisionalTranscript { item, text, language, n_heard } => {

@@ -46,7 +46,7 @@ pub(super) enum Report {
     Partial {
         /// The utterance.
         item: ItemId,
-        /// The words; empty: the engine has heard none.
+        /// The words.
         text: String,
         /// How many of its first words the engine is sure of; `None`: it does not say.
         n_sure_words: Option<u32>,

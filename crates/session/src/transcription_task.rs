@@ -307,11 +307,11 @@ impl TranscriptionTask {
         if in_lull {
             self.ask_before_the_silence();
         }
-        let Some(Transcript { text, n_sure_words, .. }) = partial else { return Ok(false) };
-        let has_words = !text.is_empty();
+        let Some(transcript) = partial.filter(|transcript| !transcript.text.is_empty()) else { return Ok(false) };
+        let Transcript { text, n_sure_words, .. } = transcript;
         let item = self.item.clone();
         let _ = self.reports.try_send(Report::Partial { item, text, n_sure_words, n_heard });
-        Ok(has_words)
+        Ok(true)
     }
 }
 
