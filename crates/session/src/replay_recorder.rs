@@ -329,7 +329,9 @@ impl Setup {
         let sealing = self.sealing.clone();
         let consent = consent.cloned();
         self.tasks.spawn(Writer { path, records, lost: lost.clone(), sealing, consent: consent.clone() }.run(header));
-        Recorder { consent, ..Recorder::new(sender, lost, keeps_audio) }
+        let mut recorder = Recorder::new(sender, lost, keeps_audio);
+        recorder.consent = consent;
+        recorder
     }
 }
 
