@@ -254,14 +254,19 @@ fn callers_are_asked_by_a_notice() {
 
 #[test]
 fn a_limit_of_answers_is_longer_than_the_notice_of_a_recording() {
-    let text = |seconds: u32| {
-        format!("[session]\nmax_answer_seconds = {seconds}\n[telephony]\nrecording_notice = \"We record this call.\"\n")
+    let text = |record: &str, seconds: u32| {
+        format!(
+            "[session]\nrecord = \"{record}\"\nmax_answer_seconds = {seconds}\n\
+             [telephony]\nrecording_notice = \"We record this call.\"\n"
+        )
     };
-    let found = hub_problems(&text(30), &[]);
+    let found = hub_problems(&text("recordings", 1), &[]);
     assert_eq!(found.len(), 1, "{found:?}");
-    assert!(found[0].starts_with("my.toml:2: session.max_answer_seconds may cut off telephony."), "{found:?}");
-    assert!(hub_problems(&text(31), &[]).is_empty() && hub_problems(&text(0), &[]).is_empty());
-    assert!(hub_problems("[session]\nmax_answer_seconds = 10\n", &[]).is_empty());
+    assert!(found[0].starts_with("my.toml:3: session.max_answer_seconds may cut off telephony."), "{found:?}");
+    assert!(found[0].ends_with("write 0 or at least 2"), "{found:?}");
+    for (record, seconds) in [("recordings", 2), ("recordings", 0), ("", 1)] {
+        assert!(hub_problems(&text(record, seconds), &[]).is_empty(), "{record} {seconds}");
+    }
 }
 
 #[test]

@@ -76,8 +76,8 @@ impl Score {
         let heard_words = words(heard);
         let expected = words(expected);
         // A recognizer that writes what was written has heard it: "5/6/2024".
-        let n_otherwise_written = n_errors(&compared(text), &compared(heard));
-        let n_wrong = n_errors(&expected, &heard_words).min(n_otherwise_written);
+        let is_as_written = compared(text) == compared(heard);
+        let n_wrong = if is_as_written { 0 } else { n_errors(&expected, &heard_words) };
         if n_wrong > 0 {
             self.faults.push(format!("{n_wrong} wrong: {heard:?} for {text:?}"));
         }

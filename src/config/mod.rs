@@ -120,8 +120,8 @@ fn collect(sources: &Sources) -> Result<Layers, ConfigError> {
     Ok(layers)
 }
 
-/// How long a notice of a recording may be spoken, in seconds, without a limit of answers being too short for it.
-const LONGEST_NOTICE_SECONDS: i64 = 30;
+/// Characters that a slow voice says in a second.
+const SLOW_VOICE: usize = 10;
 
 /// As [`load`], for a hub: also checks what its cluster needs, as far as it shows without a connection, and reads the files
 /// of the credentials, of the sealing key and of the storage key for that.
@@ -208,13 +208,17 @@ impl Layers {
     /// Adds the problem of a limit that may cut off the notice of a recording.
     fn check_notice(&mut self, telephony: &TelephonyConfig) {
         const LIMIT: (&str, &str) = ("session", "max_answer_seconds");
-        let seconds = self.settings.get(LIMIT.0).and_then(|session| session.get(LIMIT.1)).and_then(Value::as_integer);
-        let is_short = seconds.is_some_and(|seconds| (1..=LONGEST_NOTICE_SECONDS).contains(&seconds));
-        if is_short && !telephony.recording_notice.trim().is_empty() {
+        let session = self.settings.get(LIMIT.0);
+        let is_recorded =
+            session.and_then(|session| session.get("record")).and_then(Value::as_str).is_some_and(|it| !it.is_empty());
+        let seconds = session.and_then(|session| session.get(LIMIT.1)).and_then(Value::as_integer).unwrap_or_default();
+        let needed = telephony.recording_notice.trim().chars().count().div_ceil(SLOW_VOICE);
+        let is_short = usize::try_from(seconds).is_ok_and(|seconds| (1..needed).contains(&seconds));
+        if is_short && is_recorded {
             let origin = self.origins.get(&LIMIT).cloned().unwrap_or(Origin::Merged);
             let message = format!(
                 "session.max_answer_seconds may cut off telephony.recording_notice, and calls are not recorded then: \
-                 write 0 or more than {LONGEST_NOTICE_SECONDS}"
+                 write 0 or at least {needed}"
             );
             self.problems.push(Problem { origin, message });
         }

@@ -392,7 +392,8 @@ mod tests {
     #[test]
     fn what_waits_is_bounded() {
         let mut rig = Rig::new();
-        assert!(rig.reply(0, 120_000));
+        rig.hears(20);
+        assert!(rig.reply(20, 120_000));
         assert!(!rig.reply(0, 1));
         rig.hears(20);
         assert!(rig.reply(0, 20));

@@ -440,17 +440,18 @@ impl Writer {
             tokio::select! {
                 biased;
                 agrees = decided(decision) => return Ok(agrees.then_some(early)),
-                record = self.records.recv() => match record {
-                    Some(record) => early.push(record)?,
-                    None => return Ok(None),
-                },
-            }
-            if early.n_bytes > MAX_EARLY_BYTES {
-                tracing::warn!("a session is not recorded: its client was asked, and has not answered in time");
-                if let Some(consent) = &self.consent {
-                    consent.decide(false);
+                record = self.records.recv() => {
+                    let has_ended = record.is_none();
+                    if let Some(record) = record {
+                        early.push(record)?;
+                    }
+                    if has_ended || early.n_bytes > MAX_EARLY_BYTES {
+                        if let Some(consent) = &self.consent {
+                            consent.decide(false);
+                        }
+                        return Ok(None);
+                    }
                 }
-                return Ok(None);
             }
         }
     }

@@ -285,9 +285,7 @@ pub(in crate::server) async fn set_recording(
         let message = "The body is JSON with a consent, such as {\"consent\": false}.";
         return refused(StatusCode::BAD_REQUEST, "invalid_body", message);
     };
-    // The recording of a call ends with its agent.
-    let decided = if call.ended.is_cancelled() { Err(ConsentError::Ended) } else { call.recording.decide(consent) };
-    match decided {
+    match call.recording.decide(consent) {
         Ok(()) => {
             tracing::info!(session = %call.call.session(), consent, "a client decides about a recording");
             let body = serde_json::json!({"id": id, "object": "realtime.call.recording", "consent": consent});

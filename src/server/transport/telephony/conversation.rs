@@ -216,15 +216,18 @@ impl<'a> Conversation<'a> {
             let n_responses = plan.n_responses;
             // Without tools the model does not ask.
             let tracker = tracker.get_or_insert_with(|| reply_progress("").0);
+            if n_responses > 0 && notice.is_some() {
+                // A client has asked for the first reply. The hub asks again behind the notice.
+                greeting.get_or_insert_default();
+            }
             let answerer = Answerer::new(plan, start.input, &mut greeting, notice.is_some());
             if let Some(notice) = notice.as_mut().filter(|_| answerer.awaits_notice()) {
                 notice.wait();
             }
             answering = Some(Answering { answerer, reply: tracker.sound() });
             held_since = Some(Instant::now());
-            if n_responses > 0 {
-                // A client has asked for the first reply. Where a notice comes first, the hub asks again behind it.
-                greeting = notice.as_ref().map(|_| greeting.take().unwrap_or_default());
+            if n_responses > 0 && notice.is_none() {
+                greeting = None;
             }
             let mut shared = self.shared();
             shared.words = Some(HeardWords::default());
@@ -606,6 +609,9 @@ impl Reader<'_, '_> {
             shared.n_responses > 0
         };
         if is_responding {
+            // A client has asked for a first reply, which follows the notice.
+            self.greeting.get_or_insert_default();
+            spoken.notice.expect_greeting();
             self.interrupt().await;
         }
         self.send(ClientEvent::ResponseCreate(Box::new(params))).await;
@@ -703,7 +709,7 @@ impl Reader<'_, '_> {
         }
     }
 
-    /// The first key of an entry stops a reply, as speech does. A key that decides about the recording is of no entry.
+    /// The first key of an entry stops a reply, as speech does. A key that decides about the recording, or comes during its notice, is of no entry.
     async fn pressed(&mut self, key: char) {
         if self.notice.as_mut().is_some_and(|spoken| spoken.notice.takes(key)) {
             let event = self.keypad.pass(key);

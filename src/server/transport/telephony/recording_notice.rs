@@ -94,6 +94,8 @@ pub(super) struct NoticeProgress {
     /// The response that says it; `None`: it has not begun.
     response_id: Option<ResponseId>,
     stage: Stage,
+    /// Another response has begun since it was made.
+    is_followed: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -212,7 +214,7 @@ impl RecordingNotice {
             metadata: Some([(METADATA.to_owned(), n_requests.to_string())].into()),
             ..ResponseParams::default()
         };
-        (params, NoticeProgress { n_requests, response_id: None, stage: Stage::Requested })
+        (params, NoticeProgress { n_requests, response_id: None, stage: Stage::Requested, is_followed: false })
     }
 
     /// The line is put on hold. `true`: that cuts it off; it begins again behind the hold.
@@ -245,15 +247,16 @@ impl RecordingNotice {
         matches!(self.phase, Phase::Said { takes_keys: false, .. } | Phase::Over)
     }
 
-    /// Takes a key of the caller, if it decides.
+    /// Takes a key of the caller, if it decides, or would cut the notice off.
     pub(super) fn takes(&mut self, key: char) -> bool {
+        let is_said = matches!(self.phase, Phase::Due | Phase::Saying { .. });
         let is_awaited = matches!(self.phase, Phase::Saying { .. } | Phase::Said { takes_keys: true, .. });
-        if !is_awaited || !self.recording.is_asked() || self.recording.is_decided() {
-            return false;
+        let decides = is_awaited && self.recording.is_asked() && !self.recording.is_decided();
+        if decides {
+            // Nothing is decided yet: it is taken.
+            let _ = self.recording.decide(key == AGREES);
         }
-        // Nothing is decided yet: it is taken.
-        let _ = self.recording.decide(key == AGREES);
-        true
+        decides || is_said
     }
 
     /// When [`Self::proceed`] is due; `None`: with what the session or the line does next.
@@ -274,7 +277,8 @@ impl RecordingNotice {
     ) -> Option<NoticeStep> {
         match self.phase {
             Phase::Waiting | Phase::Due | Phase::Over => None,
-            Phase::Saying { .. } if self.recording.is_decided() => {
+            // A response that has not begun cannot be stopped.
+            Phase::Saying { .. } if self.recording.is_decided() && progress.stage != Stage::Requested => {
                 self.end();
                 Some(NoticeStep::Cut)
             }
@@ -311,7 +315,7 @@ impl RecordingNotice {
             Phase::Said { at, takes_keys } => {
                 let lasts = now.duration_since(at);
                 // Before the greeting no reply is heard.
-                let has_reply = !self.greets && activity.n_responses > 0;
+                let has_reply = !self.greets && progress.is_followed;
                 if lasts >= DECIDES_WITHIN {
                     self.recording.refuse_undecided();
                 }
@@ -372,6 +376,7 @@ impl NoticeProgress {
                 self.response_id = Some(response.id.clone());
                 self.stage = Stage::Begun;
             }
+            ServerEvent::ResponseCreated { .. } => self.is_followed |= matches!(self.stage, Stage::Done { .. }),
             ServerEvent::ResponseDone { response } if self.is_of(response) => {
                 let was_cleared = self.stage == Stage::Done { is_whole: false };
                 let is_whole = response.status == ResponseStatus::Completed && !was_cleared;
