@@ -449,6 +449,12 @@ mod tests {
             self.activity = SessionActivity { n_responses: 1, is_sounding: true };
         }
 
+        /// Another response begins and ends.
+        fn answers(&mut self) {
+            let response = Box::new(Response::new("resp_2".into(), Some("conv_1".into())));
+            self.progress.happened(&ServerEvent::ResponseCreated { response });
+        }
+
         fn clears(&mut self, response_id: &str) {
             self.progress.happened(&ServerEvent::OutputCleared { response_id: response_id.into() });
         }
@@ -481,6 +487,7 @@ mod tests {
         test.begins();
         assert_eq!(test.after(10 * SECOND), []);
         assert!(test.notice.mutes_line() && !test.notice.said.is_cancelled());
+        assert!(test.notice.takes('7'), "it would cut the notice off");
         assert_eq!(test.state(), Waiting);
         test.ends(ResponseStatus::Completed);
         test.activity.is_sounding = true;
@@ -545,12 +552,12 @@ mod tests {
         let mut test = TestNotice::said(false);
         assert_eq!(test.after(SECOND), []);
         assert!(test.notice.said.is_cancelled(), "the caller is answered");
-        test.activity.n_responses = 1;
+        test.answers();
         assert_eq!(test.after(STEP), [NoticeStep::Greet]);
         assert!(!test.notice.takes('1') && test.state() == Waiting);
         // A reply that waits behind the greeting is not heard.
         let mut test = TestNotice::said(true);
-        test.activity.n_responses = 1;
+        test.answers();
         assert_eq!(test.after(SECOND), []);
         assert!(test.notice.takes('1') && test.state() == Recorded);
     }
