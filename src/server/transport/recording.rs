@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn a_notice_that_a_machine_heard_records_nobody_and_a_decision_stands() {
+    fn a_notice_that_a_machine_heard_does_not_record_and_a_decision_stands() {
         let recording = CallRecording::announced();
         recording.notice_was_said();
         recording.notice_was_unheard();

@@ -34,7 +34,7 @@ const REQUESTS_EVERY: Duration = Duration::from_secs(2);
 /// The metadata of the response that says the notice: how often it was requested.
 const METADATA: &str = "antiphon.recording_notice";
 
-/// Whether phone calls are recorded, and what their callers are told.
+/// Whether phone calls are recorded, what notice their callers hear, and how they agree.
 #[derive(Clone, Debug, Default)]
 pub(super) struct RecordingSettings {
     is_on: bool,
@@ -181,7 +181,7 @@ impl RecordingNotice {
         is_cut
     }
 
-    /// It is not said, or no further: nobody has heard all of it.
+    /// It is not said, or no further: the caller has not heard all of it.
     fn skip(&mut self) {
         self.recording.refuse_undecided();
         self.end();
@@ -585,7 +585,7 @@ mod tests {
     }
 
     #[test]
-    fn a_notice_that_a_machine_heard_records_nobody() {
+    fn a_notice_that_a_machine_heard_does_not_record() {
         let mut test = TestNotice::new(ConsentMethod::None);
         test.begins();
         assert!(test.notice.unheard() && test.notice.lets_greet() && test.state() == Refused);
