@@ -255,6 +255,7 @@ impl Ingress {
             // What sounds in the background, or before the voice, is none of it.
             if !self.turn.is_active() {
                 ear.restart();
+                ear.hear_background(window.words);
             } else if self.turn.is_voiced() && heard.features.probability >= self.turns.thresholds().voiced {
                 ear.hear(window.words);
             }

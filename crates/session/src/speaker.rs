@@ -1,6 +1,6 @@
 //! What a session hears of its speaker's voice, where it is locked to that (`session.speaker_lock`).
 //!
-//! `ingress` gives it the voiced windows, [`super::hearing`] asks it for queries and gives it their answers. It gathers the
+//! `ingress` gives it the voiced windows and those of the background, [`super::hearing`] asks it for queries and gives it their answers. It gathers the
 //! voiced sound of the utterance under way, holds the latest sample of each utterance that is not transcribed yet, and the
 //! user's profile. It never decides whose voice it is (`dialog`), and no audio or embedding leaves it but for the model:
 //! both end with the session, and neither is in a snapshot, a log or a recording.
@@ -27,12 +27,22 @@ const MAX_HELD: usize = 4;
 /// The longest useful delay of an answer: by then a reply that was held for it has stopped.
 const ANSWERED_WITHIN: Duration = Duration::from_secs(2);
 
+/// The share of a window, some 20 ms, in the mean power of the background: it follows a louder one within seconds and a
+/// quieter one at once, since its windows may hold the end of a word.
+const LOUDER_SHARE: f64 = 0.02;
+const QUIETER_SHARE: f64 = 0.2;
+
+/// The least share of a sound's power that is taken for the voice's, where the background is about as loud.
+const LEAST_VOICE: f64 = 0.1;
+
 /// See the module.
 pub(super) struct SpeakerEar {
     model: Arc<dyn SpeakerModel>,
     profile: SpeakerProfile,
     /// The voiced sound since the last utterance, the model's span of it at most.
     voiced: Vec<i16>,
+    /// Mean square of what sounds while nobody speaks; `None`: nothing was heard yet.
+    background: Option<f64>,
     /// How much voiced sound there was since the last utterance.
     n_voiced: Samples,
     /// [`Self::n_voiced`] at the last query.
@@ -50,6 +60,7 @@ impl SpeakerEar {
             model,
             profile: SpeakerProfile::default(),
             voiced: Vec::new(),
+            background: None,
             n_voiced: Samples::ZERO,
             asked_at: Samples::ZERO,
             query: None,
@@ -66,6 +77,15 @@ impl SpeakerEar {
         if self.voiced.len() > 2 * span {
             self.voiced.drain(..self.voiced.len() - span);
         }
+    }
+
+    /// A window in which nobody speaks, mono at 16 kHz: the level of a voice is what it adds to that.
+    pub(super) fn hear_background(&mut self, window: &[i16]) {
+        let power = power(window);
+        self.background = Some(match self.background {
+            Some(known) => known + if power > known { LOUDER_SHARE } else { QUIETER_SHARE } * (power - known),
+            None => power,
+        });
     }
 
     /// The utterance, or the sound that was none, is over. Its answer would come too late.
@@ -92,7 +112,8 @@ impl SpeakerEar {
         self.asked_at = self.n_voiced;
         let span = self.model.span().0 as usize;
         let pcm: Arc<[i16]> = self.voiced[self.voiced.len().saturating_sub(span)..].into();
-        Some(embed(self.model.clone(), pcm, item.clone(), reports.clone()))
+        let level_db = level_db(&pcm, self.background.unwrap_or_default());
+        Some(embed(self.model.clone(), pcm, level_db, item.clone(), reports.clone()))
     }
 
     /// The query about `item` was started; dropping its guard cancels it.
@@ -131,11 +152,17 @@ impl SpeakerEar {
 }
 
 /// Reports the embedding of an utterance so far.
-async fn embed(model: Arc<dyn SpeakerModel>, pcm: Arc<[i16]>, item: ItemId, reports: mpsc::Sender<Report>) {
+async fn embed(
+    model: Arc<dyn SpeakerModel>,
+    pcm: Arc<[i16]>,
+    level_db: f32,
+    item: ItemId,
+    reports: mpsc::Sender<Report>,
+) {
     let sample = match timeout(ANSWERED_WITHIN, model.embed(pcm.clone())).await {
         Ok(Ok(embedding)) => {
             let voiced = Samples(pcm.len() as u64);
-            Some(VoiceSample { embedding, level_db: level_db(&pcm), voiced })
+            Some(VoiceSample { embedding, level_db, voiced })
         }
         Ok(Err(error)) => {
             tracing::warn!(%error, "a voice counts as the user's");
@@ -152,10 +179,16 @@ async fn embed(model: Arc<dyn SpeakerModel>, pcm: Arc<[i16]>, item: ItemId, repo
     drop(reports.send(Report::SpeakerHeard { item, sample }).await);
 }
 
-/// Level in dB below full scale, at least -96.
-fn level_db(pcm: &[i16]) -> f32 {
-    let energy = pcm.iter().map(|sample| f64::from(*sample).powi(2)).sum::<f64>() / pcm.len().max(1) as f64;
-    (10.0 * (energy / 32_768f64.powi(2)).max(2.5e-10).log10()) as f32
+/// Level of a voice in dB below full scale, at least -96. `background`: the mean square of what sounds behind it.
+fn level_db(pcm: &[i16], background: f64) -> f32 {
+    let power = power(pcm);
+    let voice = (power - background).max(LEAST_VOICE * power);
+    (10.0 * (voice / 32_768f64.powi(2)).max(2.5e-10).log10()) as f32
+}
+
+/// The mean square.
+fn power(pcm: &[i16]) -> f64 {
+    pcm.iter().map(|sample| f64::from(*sample).powi(2)).sum::<f64>() / pcm.len().max(1) as f64
 }
 
 #[cfg(test)]
@@ -217,6 +250,46 @@ mod tests {
         assert!((other.quieter_db - 12.0).abs() < 0.1, "{other:?}");
         ear.forget(&"c".into());
         assert!(!ear.learn(&"c".into()));
+    }
+
+    #[tokio::test]
+    async fn a_quieter_voice_is_as_much_quieter_in_noise() {
+        let noise = |n: usize| (0..n).map(|i| if i % 2 == 0 { 3_000 } else { -3_000 }).collect::<Vec<i16>>();
+        let voice_in_noise = |level: f64, n: usize| {
+            let with = |(i, noise): (usize, i16)| noise + (level * (i as f64 / 16.0).sin()) as i16;
+            noise(n).into_iter().enumerate().map(with).collect::<Vec<i16>>()
+        };
+        let quieter_db = async |has_background: bool| {
+            let (mut ear, _, reports, mut inbox) = ear();
+            if has_background {
+                noise(32_000).chunks(320).for_each(|window| ear.hear_background(window));
+            }
+            ear.hear(&voice_in_noise(12_000.0, 64_000));
+            ask(&mut ear, "user", &reports, &mut inbox).await;
+            ear.learn(&"user".into());
+            ear.restart();
+            ear.hear(&voice_in_noise(3_000.0, 16_000));
+            ask(&mut ear, "other", &reports, &mut inbox).await.expect("it is compared").quieter_db
+        };
+        let known = quieter_db(true).await;
+        assert!((known - 12.0).abs() < 0.2, "{known}");
+        let unknown = quieter_db(false).await;
+        assert!(unknown < 8.0, "{unknown}");
+    }
+
+    #[test]
+    fn the_background_forgets_a_loud_sound_sooner_than_it_learns_one() {
+        let (mut ear, ..) = ear();
+        let windows = |ear: &mut SpeakerEar, level: i16, n: usize| {
+            (0..n).for_each(|_| ear.hear_background(&[level; 320]));
+            ear.background.expect("something was heard").sqrt()
+        };
+        assert_eq!(windows(&mut ear, 100, 1), 100.0);
+        assert!(windows(&mut ear, 1_000, 5) < 350.0, "the end of a word");
+        assert!(windows(&mut ear, 100, 25) < 105.0);
+        assert!(windows(&mut ear, 1_000, 200) > 950.0);
+        let buried = level_db(&[1_000; 320], 1e9) - level_db(&[1_000; 320], 0.0);
+        assert!((buried + 10.0).abs() < 0.01, "{buried}");
     }
 
     #[tokio::test]

@@ -30,7 +30,8 @@ pub(in crate::server) struct Caller {
     pub(in crate::server) settings: Option<Arc<SessionUpdate>>,
     /// What authenticated it.
     pub(in crate::server) credential: Credential,
-    /// ISO-639-1 code of the language that its request prefers, if it names one: a browser sends the user's.
+    /// ISO-639-1 code of the language that its request prefers, as a browser sends the user's, or that is likely at its
+    /// telephone number; `None`: not known.
     pub(in crate::server) language: Option<&'static str>,
 }
 

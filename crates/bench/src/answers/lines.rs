@@ -66,6 +66,16 @@ pub(super) struct Answer {
 }
 
 impl Answer {
+    /// The country code of a number at which its language is spoken.
+    pub(super) fn country_code(&self) -> &'static str {
+        match self.language.as_str() {
+            "de" => "+49",
+            "es" => "+34",
+            "fr" => "+33",
+            _ => "+1",
+        }
+    }
+
     /// Reads label, language and text, with tabs between them. `None`: the line is something else.
     fn read(line: &str) -> Option<Self> {
         let mut columns = line.split('\t');

@@ -163,7 +163,7 @@ fn arguments(plan: &AnswersPlan, callees: &[Callee]) -> Result<Vec<String>, Benc
         "tts.engine=flite".to_owned(),
         format!("sip.listen={}", free_address()?),
         format!("sip.trunks={{ {} }}", trunks.join(", ")),
-        "sip.call_to=[\"tel:+49*\"]".to_owned(),
+        "sip.call_to=[\"tel:+*\"]".to_owned(),
         // A call that ends keeps its place for a moment.
         format!("sip.max_calls_out={}", 4 * callees.len()),
         "sip.max_calls_out_per_minute=0".to_owned(),
@@ -210,7 +210,7 @@ async fn call_in_turn(
         let index = next.fetch_add(1, Ordering::Relaxed);
         let Some(line) = lines.get(index) else { return traces };
         progress(&format!("answers: call {} of {}", index + 1, lines.len()));
-        let number = format!("+49{index:06}");
+        let number = format!("{}{index:06}", line.answer.country_code());
         traces.push((index, caller.call(&number, &line.sound).await));
     }
 }

@@ -101,7 +101,7 @@ pub(super) fn amount(value: u64) -> Vec<String> {
 
 /// The words with their numbers in one form.
 pub(super) fn normal_form(words: &[String]) -> Vec<String> {
-    let mut form = NormalForm { words: Words(words), out: Vec::with_capacity(words.len()) };
+    let mut form = NormalForm { words: Words::of(words), out: Vec::with_capacity(words.len()) };
     let mut at = 0;
     while at < words.len() {
         at = form.next(at);
@@ -154,20 +154,33 @@ struct Group {
 }
 
 /// Words from which numbers are read.
-struct Words<'a>(&'a [String]);
+struct Words<'a> {
+    words: &'a [String],
+    /// Which of them are an "oh" that is a zero.
+    zeros: Vec<bool>,
+}
 
-impl Words<'_> {
+impl<'a> Words<'a> {
+    fn of(words: &'a [String]) -> Self {
+        let mut known = Self { words, zeros: vec![false; words.len()] };
+        // From the end: whether one is a zero is up to those behind it.
+        for place in (0..words.len()).rev().filter(|place| words[*place] == "oh") {
+            known.zeros[place] = known.precedes_number(place);
+        }
+        known
+    }
+
     fn at(&self, place: usize) -> &str {
-        self.0.get(place).map_or("", String::as_str)
+        self.words.get(place).map_or("", String::as_str)
     }
 
     /// The digit here.
     fn digit(&self, at: usize) -> Option<usize> {
-        if self.at(at) == "oh" { self.is_zero(at).then_some(0) } else { one(self.at(at)).filter(|n| *n < 10) }
+        if self.at(at) == "oh" { self.zeros[at].then_some(0) } else { one(self.at(at)).filter(|n| *n < 10) }
     }
 
-    /// Whether an "oh" is a zero: a number, or a point and its digits, stand behind it.
-    fn is_zero(&self, oh: usize) -> bool {
+    /// Whether a number, or a point and its digits, stand behind an "oh".
+    fn precedes_number(&self, oh: usize) -> bool {
         let next = oh + 1;
         self.starts_digits(next)
             || self.below_hundred(next).is_some_and(|number| !number.is_ordinal)

@@ -104,6 +104,15 @@ fn digits_that_are_dictated() {
 }
 
 #[test]
+fn a_long_row_of_the_letter_is_read() {
+    let n = 100_000;
+    assert_eq!(words(&"oh ".repeat(n)).len(), n);
+    let row = words(&format!("{}five", "double oh ".repeat(n)));
+    assert_eq!(row.len(), 2 * n + 1);
+    assert_eq!((row[0].as_str(), row[2 * n].as_str()), ("zero", "five"));
+}
+
+#[test]
 fn money() {
     same(&["$2.5 million", "2.5 million dollars", "two point five million dollars", "$2.5M", "$2,500,000"]);
     same(&["$5.50", "5 dollars and 50 cents", "five dollars fifty cents", "five dollars fifty", "5.50 dollars"]);

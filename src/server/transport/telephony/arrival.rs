@@ -10,6 +10,7 @@ use super::conversation::{self, Beginning, Over};
 use super::intake::StartingCall;
 use super::leg::{Leg, LegError, Parameters, PeerMessage, Start};
 use super::link::{self, Incoming, Sink, Source};
+use super::number_language::language_of_number;
 use super::recording_notice::{PhoneRecording, RecordingNotice};
 use super::tools::CallTools;
 use crate::server::access::caller::Caller;
@@ -193,6 +194,8 @@ fn begin(transport: &Arc<TransportParts>, mut start: Start, arrival: Arrival) ->
         recording_consent: recording.consent(),
     };
     let owner = caller.owner;
+    let language = start.parameters.get("from").and_then(language_of_number);
+    let caller = Caller { language, ..caller };
     let settings = caller.settings.clone().or(settings);
     let call = Call::open(&transport.sessions, client, caller, opening)
         .map_err(|refused| Over::Close(1013, format!("{}: {}", refused.code, refused.message).into()))?;

@@ -21,6 +21,7 @@ pub(in crate::server) mod intake;
 mod jambonz;
 mod leg;
 mod link;
+mod number_language;
 pub(in crate::server) mod outgoing;
 mod paced;
 mod playout;

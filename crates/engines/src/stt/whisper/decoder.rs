@@ -1,13 +1,14 @@
-//! One replica's working memory, and a decoding: samples in, a hypothesis out.
+//! A decoding on a replica: samples in, a hypothesis out.
 //!
-//! `stream` calls [`Decoder::hear`]. Each call hears one window (30 s at most) from its beginning. From one call to the next
-//! memory is kept, and the words, as a draft: they change how long a call takes, not what it gives.
+//! `stream` calls [`Decoder::hear`]. Each call hears one window (30 s at most) from its beginning, in a working memory of
+//! `states`. From one call to the next the words are kept, as a draft: they change how long a call takes, not what it gives.
 
 use super::ffi::{self, Logits};
 use super::hypothesis::{DecodedToken, Hypothesis, Span};
 use super::judge;
 use super::model::Model;
 use super::search::{self, BestText, Choice, Request, search};
+use super::states::State;
 use antiphon_engine_api::stt::SttError;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -84,16 +85,14 @@ struct Attempt {
 /// A replica.
 pub(super) struct Decoder {
     pub(super) model: Arc<Model>,
-    /// `None`: whisper.cpp has freed it, and the next decoding makes another.
-    state: Option<WhisperState>,
+    /// What the decoding under way uses.
+    state: Option<State>,
     /// whisper-rs never frees the name of a language, so that each is set once and copied.
     templates: HashMap<&'static str, FullParams<'static, 'static>>,
     /// The language heard last in this utterance, or known of its speaker: the first to be tried where none is set.
     pub(super) assumed: &'static str,
     /// Whether that is more than a guess.
     pub(super) is_known: bool,
-    /// How many positions of the encoder the state computes; `None`: not known.
-    positions: Option<usize>,
     /// What was decoded last in this utterance.
     draft: Vec<WhisperTokenId>,
 }
@@ -113,19 +112,17 @@ struct OtherLanguage {
 }
 
 impl Decoder {
-    /// Takes memory by the model's size. Blocks.
+    /// Takes memory by the model's size, where there is not enough for as many decodings as run at a time. Blocks.
     pub(super) fn new(model: Arc<Model>) -> Result<Self, SttError> {
-        let mut decoder = Self {
+        model.states.join(|| model.context.create_state()).map_err(no_memory)?;
+        Ok(Self {
             model,
             state: None,
             templates: HashMap::new(),
             assumed: FIRST_ASSUMED,
             is_known: false,
-            positions: None,
             draft: Vec::new(),
-        };
-        decoder.state()?;
-        Ok(decoder)
+        })
     }
 
     /// What follows is no continuation of what was decoded.
@@ -133,8 +130,14 @@ impl Decoder {
         self.draft = Vec::new();
     }
 
-    /// Decodes a window of audio in `[-1, 1]`. Blocks; stops soon after `cancel`.
+    /// Decodes a window of audio in `[-1, 1]`. Blocks; stops soon after `cancel`. The caller holds a share of the cores.
     pub(super) fn hear(&mut self, pcm: &[f32], ask: &Ask, cancel: &CancellationToken) -> Result<Hypothesis, SttError> {
+        let heard = self.hear_window(pcm, ask, cancel);
+        self.release();
+        heard
+    }
+
+    fn hear_window(&mut self, pcm: &[f32], ask: &Ask, cancel: &CancellationToken) -> Result<Hypothesis, SttError> {
         let mut attempt = Attempt {
             language: ask.language.unwrap_or(self.assumed),
             full_window: false,
@@ -280,8 +283,10 @@ impl Decoder {
         let mut params = self.params(attempt, pcm.len(), ask);
         params.set_max_tokens(n_tokens as i32);
         params.set_tokens(&ask.prompt);
-        self.positions = Some(self.positions_of(attempt, pcm.len()));
-        let done = ffi::run(self.state()?, params, pcm, cancel);
+        let positions = self.positions_of(attempt, pcm.len());
+        let state = self.state()?;
+        state.positions = Some(positions);
+        let done = ffi::run(&mut state.state, params, pcm, cancel);
         if done.as_ref().is_err_and(ffi::has_freed_state) {
             self.abandon_state();
         }
@@ -306,16 +311,17 @@ impl Decoder {
         let model = self.model.clone();
         let n_threads = model.settings.n_threads;
         let n_positions = self.positions_of(attempt, pcm.len());
-        if self.positions != Some(n_positions) {
+        if self.state()?.positions != Some(n_positions) {
             let untimed = Ask::default();
             let params = self.params(attempt, pcm.len(), &untimed);
-            ffi::set_positions(self.state()?, params);
-            self.positions = Some(n_positions);
+            let state = self.state()?;
+            ffi::set_positions(&mut state.state, params);
+            state.positions = Some(n_positions);
         }
         let draft = std::mem::take(&mut self.draft);
         let start = self.start(attempt.language, ask);
         let sot = start.iter().rposition(|token| *token == model.context.token_sot()).unwrap_or_default();
-        let state = self.state()?;
+        let state = &mut self.state()?.state;
         let done = match model.sizes.n_mels {
             BANDS => state.set_mel(&model.spectrograms.window(pcm, FRAMES_A_POSITION * n_positions)),
             _ => state.pcm_to_mel(pcm, n_threads),
@@ -372,21 +378,26 @@ impl Decoder {
         }
     }
 
-    fn state(&mut self) -> Result<&mut WhisperState, SttError> {
+    fn state(&mut self) -> Result<&mut State, SttError> {
         let state = match self.state.take() {
             Some(state) => state,
-            None => {
-                let made = self.model.context.create_state();
-                self.positions = None;
-                made.map_err(|error| failed("there is no memory for a decoder", error))?
-            }
+            None => self.model.states.take(|| self.model.context.create_state()).map_err(no_memory)?,
         };
         Ok(self.state.insert(state))
     }
 
-    /// Forgets the state without freeing it again. What is left behind is its hold on the model.
-    pub(super) fn abandon_state(&mut self) {
-        std::mem::forget(self.state.take());
+    /// Gives the state to the next decoding.
+    fn release(&mut self) {
+        if let Some(state) = self.state.take() {
+            self.model.states.give_back(state);
+        }
+    }
+
+    /// Leaves a state that whisper.cpp has freed.
+    fn abandon_state(&mut self) {
+        if let Some(state) = self.state.take() {
+            self.model.states.abandon(state);
+        }
     }
 
     fn params<'a>(&mut self, attempt: Attempt, n_samples: usize, ask: &'a Ask) -> FullParams<'static, 'a> {
@@ -428,7 +439,7 @@ impl Decoder {
         let end = self.model.context.token_eot();
         let first_time = self.model.context.token_beg();
         let mut spans = Vec::new();
-        for segment in self.state.iter().flat_map(WhisperState::as_iter) {
+        for segment in self.state.iter().flat_map(|state| state.state.as_iter()) {
             let from = 10 * segment.start_timestamp().max(0);
             let to = 10 * segment.end_timestamp().max(0);
             let mut span = Span { pieces: Vec::new(), start_ms: from as u64, end_ms: to as u64 };
@@ -461,7 +472,7 @@ impl Decoder {
     fn beginning(&mut self, assumed: &str) -> Result<Beginning, SttError> {
         let model = self.model.clone();
         let start = model.context.token_sot();
-        let state = self.state()?;
+        let state = &mut self.state()?.state;
         let step = state.decode(&[start], 0, model.settings.n_threads);
         let logits = step.and_then(|()| state.get_logits()).map_err(|error| failed("whisper.cpp failed", error))?;
         let logits = logits.to_vec();
@@ -480,6 +491,13 @@ impl Decoder {
         let assumed = whisper_rs::get_lang_id(assumed).and_then(|id| usize::try_from(id).ok());
         let other = likelier_language(languages, assumed.unwrap_or(0));
         Beginning { no_speech: (logits[no_speech_token] - highest).exp() / sum, other }
+    }
+}
+
+impl Drop for Decoder {
+    fn drop(&mut self) {
+        self.release();
+        self.model.states.leave();
     }
 }
 
@@ -530,6 +548,10 @@ fn piece(token: &WhisperToken<'_, '_>, timed: bool) -> DecodedToken {
     DecodedToken { bytes, id: data.id as u32, logprob: data.plog, start_ms: ms(data.t0), end_ms: ms(data.t1) }
 }
 
+fn no_memory(error: WhisperError) -> SttError {
+    failed("there is no memory for a decoder", error)
+}
+
 fn failed(what: &str, error: WhisperError) -> SttError {
     SttError::Engine { message: what.into(), source: Some(Box::new(error)) }
 }
@@ -537,6 +559,7 @@ fn failed(what: &str, error: WhisperError) -> SttError {
 #[cfg(test)]
 mod tests {
     use super::super::tests::{config, spoken, unpacked};
+    use crate::stt::SttConfig;
     use super::*;
 
     /// Tokens, their log-probabilities and the probability of silence.
@@ -586,6 +609,47 @@ mod tests {
             assert_eq!(all, too_long, "{text}: {n_graphs:?}");
             assert!(wrong <= none, "{text}: {n_graphs:?}");
         }
+    }
+
+    #[test]
+    fn a_memory_that_whisper_cpp_has_freed_is_replaced() {
+        let folder = unpacked();
+        let model = Arc::new(Model::load(&config(&folder)).expect("it loads"));
+        let mut decoder = Decoder::new(model.clone()).expect("there is memory");
+        let pcm: Vec<f32> = spoken("slt", "red").iter().map(|sample| f32::from(*sample) / 32_768.0).collect();
+        let first = decode(&mut decoder, &pcm, &Ask::default(), true);
+        decoder.abandon_state();
+        assert_eq!(model.states.n_made(), 0);
+        assert_eq!(decode(&mut decoder, &pcm, &Ask::default(), true), first);
+        assert_eq!(model.states.n_made(), 1);
+    }
+
+    #[test]
+    fn decoders_share_the_memories_of_the_decodings_that_run_at_a_time() {
+        let folder = unpacked();
+        let n_cores = std::thread::available_parallelism().map_or(1, usize::from);
+        let one_at_a_time = SttConfig { threads: n_cores, ..config(&folder) };
+        let model = Arc::new(Model::load(&one_at_a_time).expect("it loads"));
+        let mut decoders = [(); 3].map(|()| Decoder::new(model.clone()).expect("there is memory"));
+        let pcm: Vec<f32> =
+            spoken("slt", "red green blue").iter().map(|sample| f32::from(*sample) / 32_768.0).collect();
+        let longer: Vec<f32> = pcm.iter().copied().chain(std::iter::repeat_n(0.0, 16_000 * 12)).collect();
+        let mut each = |pcm: &[f32]| {
+            decoders.each_mut().map(|decoder| {
+                let decoded = decode(decoder, pcm, &Ask::default(), true);
+                decoder.forget();
+                decoder.release();
+                assert_eq!(model.states.n_made(), 1);
+                decoded
+            })
+        };
+        let short = each(&pcm);
+        let long = each(&longer);
+        assert_ne!(short[0].1, long[0].1, "another window gives other probabilities");
+        assert_eq!(each(&pcm), short);
+        assert_eq!([&long[1], &long[2]], [&long[0]; 2]);
+        drop(decoders);
+        assert_eq!(model.states.n_made(), 0);
     }
 
     #[test]

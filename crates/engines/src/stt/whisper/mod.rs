@@ -1,7 +1,7 @@
 //! The `whisper` engine: whisper.cpp through whisper-rs, any ggml model, on the processor or (feature `cuda`) a GPU.
 //!
 //! The root's assembly calls [`open`]; sessions see the port it returns. The model is in memory once a device; each replica
-//! has its device, its own working memory there, and takes one utterance at a time. While the person speaks, the audio so far
+//! has its device and takes one utterance at a time; working memories (`states`) are as many as decodings run at a time. While the person speaks, the audio so far
 //! is decoded repeatedly from its beginning (`stream`): a partial transcript is the latest hypothesis (what two agree on is
 //! reported: `dialog/captions.rs`), and the draft of the next one (`search`). An energy gate (`voiced`) precedes a decoding, and
 //! `judge` decides afterwards whether the text was said at all. A file is checked (`file`) before whisper.cpp reads it. The
@@ -23,6 +23,7 @@ mod product;
 pub mod random;
 mod search;
 mod share;
+mod states;
 mod stream;
 mod voiced;
 

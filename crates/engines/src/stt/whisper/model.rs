@@ -8,6 +8,7 @@ use super::file;
 use super::layout::Sizes;
 use super::search::TextTokens;
 use super::share::Shares;
+use super::states::States;
 use crate::stt::SttConfig;
 use antiphon_audio::mel::LogMel;
 use antiphon_engine_api::stt::SttError;
@@ -39,6 +40,7 @@ pub(super) struct Model {
     pub(super) spectrograms: LogMel,
     /// Of the processor; on a GPU it delays no other decoder.
     pub(super) shares: Shares,
+    pub(super) states: States,
     is_on_gpu: bool,
 }
 
@@ -126,6 +128,7 @@ impl ModelFile {
             None => Shares::of(n_cores(), self.settings.n_threads),
             Some(_) => Shares::new(self.n_decoders),
         };
+        let states = States::new(shares.n());
         let text_tokens = TextTokens::of(&context);
         Ok(Model {
             context,
@@ -134,6 +137,7 @@ impl ModelFile {
             text_tokens,
             spectrograms: LogMel::new(self.sizes.n_mels),
             shares,
+            states,
             is_on_gpu: gpu.is_some(),
         })
     }

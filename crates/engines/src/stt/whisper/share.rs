@@ -17,6 +17,7 @@ use tokio_util::sync::CancellationToken;
 
 /// The cores, in parts of one decoding each.
 pub(super) struct Shares {
+    n: usize,
     permits: Semaphore,
     /// Of the partial transcripts that run and can be stopped.
     partials: Mutex<Partials>,
@@ -47,7 +48,13 @@ impl Shares {
 
     /// `n` shares, at least 1.
     pub(super) fn new(n: usize) -> Self {
-        Self { permits: Semaphore::new(n.max(1)), partials: Mutex::default(), n_waiting: AtomicUsize::new(0) }
+        let n = n.max(1);
+        Self { n, permits: Semaphore::new(n), partials: Mutex::default(), n_waiting: AtomicUsize::new(0) }
+    }
+
+    /// How many there are.
+    pub(super) fn n(&self) -> usize {
+        self.n
     }
 
     /// For a partial transcript that `cancel` cancels: a share that is free now.
@@ -107,7 +114,7 @@ mod tests {
 
     #[test]
     fn the_threads_of_all_decodings_are_about_as_many_as_the_cores() {
-        let n = |n_cores, n_threads| Shares::of(n_cores, n_threads).permits.available_permits();
+        let n = |n_cores, n_threads| Shares::of(n_cores, n_threads).n();
         assert_eq!([n(2, 2), n(2, 4), n(2, 1), n(16, 4), n(1, 0)], [1, 1, 2, 4, 1]);
     }
 

@@ -305,15 +305,6 @@ fn a_cancelled_decoding_ends_within_the_encoder_and_the_replica_goes_on() {
 }
 
 #[test]
-fn a_replica_whose_memory_whisper_cpp_has_freed_takes_other() {
-    let folder = unpacked();
-    let mut decoder =
-        Decoder::new(Arc::new(Model::load(&config(&folder)).expect("it loads"))).expect("there is memory");
-    decoder.abandon_state();
-    assert_eq!(text(&mut WhisperStream::new(decoder), &spoken("slt", "red green blue")), "red green blue");
-}
-
-#[test]
 fn any_prompt_is_taken_and_a_long_one_up_to_what_there_is_room_for() {
     let folder = unpacked();
     let mut stream = stream(&config(&folder));

@@ -18,6 +18,7 @@ use crate::server::transport::calls::{CallState, NewCall};
 use crate::server::transport::parts::TransportParts;
 use crate::server::transport::telephony::answerer::AnswerPlan;
 use crate::server::transport::telephony::call_reports::CallReports;
+use crate::server::transport::telephony::number_language::language_of_number;
 use crate::server::transport::telephony::outgoing::{OutgoingEntry, RINGS, ROUTE, hold_line};
 use crate::server::transport::telephony::recital::Recital;
 use crate::server::transport::telephony::recording_notice::{PhoneRecording, RecordingNotice};
@@ -184,6 +185,8 @@ impl PlannedCall {
     /// Opens the session and lists the call.
     async fn begin(self, peer_id: String, at_provider: CallAtProvider) -> RingingCall {
         let Self { transport, provider, caller, to, recital, origin, admitted, expected, place, .. } = self;
+        // Who answers speaks, and not who asks for the call.
+        let caller = Caller { language: language_of_number(&to), ..caller };
         let tasks = transport.sessions.setup.tasks.clone();
         let (transfers, requests) = CallTransfers::new(provider.redirect(), Some(to), tasks);
         let PhoneRecording { recording, notice } = match recital {

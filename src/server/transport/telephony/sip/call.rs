@@ -20,6 +20,7 @@ use crate::server::transport::call::{Call, CallOpening};
 use crate::server::transport::calls::{CallDecision, CallEntry, CallState, NewCall, RingingEntry};
 use crate::server::transport::parts::TransportParts;
 use crate::server::transport::telephony::leg::Parameters;
+use crate::server::transport::telephony::number_language::language_of_number;
 use crate::server::transport::telephony::recording_notice::{PhoneRecording, RecordingNotice};
 use crate::server::transport::telephony::reply_progress::ReplyTracker;
 use crate::server::transport::telephony::tools::CallTools;
@@ -331,7 +332,8 @@ impl PreparedCall {
         let Self { client, admitted, owner, route, sockets, advertised, answer, agreed, session, key } = self;
         let (session_settings, greeting) = route;
         let credential = if owner.is_some() { Credential::Key } else { Credential::Call };
-        let caller = Caller { owner, settings: None, credential, language: None };
+        let language = incoming.from.as_deref().and_then(language_of_number);
+        let caller = Caller { owner, settings: None, credential, language };
         let tasks = transport.sessions.setup.tasks.clone();
         let (transfers, requests) = CallTransfers::new(Some(Arc::new(dialog.referrer())), incoming.from.clone(), tasks);
         let (key_sender, keys) = key_events();

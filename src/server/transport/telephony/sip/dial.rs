@@ -18,6 +18,7 @@ use crate::server::transport::call::{Call, CallOpening, CallOutput};
 use crate::server::transport::calls::{CallState, NewCall};
 use crate::server::transport::parts::TransportParts;
 use crate::server::transport::telephony::answerer::AnswerPlan;
+use crate::server::transport::telephony::number_language::language_of_number;
 use crate::server::transport::telephony::outgoing::{
     DialRequest, DialRights, OutgoingEntry, RINGS, ROUTE, check_key, has_number, hold_line, no_target,
 };
@@ -187,6 +188,8 @@ impl Dialer {
                 DialError::Wrong("from", takes.into())
             }
         })?;
+        // Who answers speaks, and not who asks for the call.
+        let caller = Caller { language: language_of_number(&to), ..caller };
         let tasks = transport.sessions.setup.tasks.clone();
         let (transfers, requests) = CallTransfers::new(Some(Arc::new(dialog.referrer())), Some(to), tasks);
         let (key_sender, keys) = key_events();
