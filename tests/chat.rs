@@ -5,7 +5,7 @@
 use crate::hub::tiny_whisper_env;
 use antiphon_test_server::{Answer, TestServer};
 use serde_json::Value;
-use std::io::Write;
+use std::io::{Seek, SeekFrom, Write};
 use std::net::TcpListener;
 use std::path::Path;
 use std::process::Stdio;
@@ -17,23 +17,18 @@ use tokio::time::timeout;
 /// Longer than any step here takes, so that a test that hangs fails.
 const TEST_TIMEOUT: Duration = Duration::from_secs(90);
 
-/// What comes out of the microphone.
-enum Sound {
-    Words(&'static str),
-    Silence(Duration),
-}
+/// Samples of the reply that have sounded when words come over it: about 3 s of it, by when a server that sends the story as soon
+/// as it is made has sent it.
+const SOUNDED: usize = 48_000;
 
-/// A folder with ALSA's configuration: the microphone "mic", which hears a second of silence, `hears`, and silence for longer than
-/// a test takes; and the loudspeaker "desk".
-fn desk(hears: &[Sound]) -> tempfile::TempDir {
+/// A folder with ALSA's configuration: the microphone "mic", which hears a second of silence, `question`, and silence for longer
+/// than a test takes; and the loudspeaker "desk".
+fn desk(question: Option<&str>) -> tempfile::TempDir {
     let folder = tempfile::tempdir().expect("a folder");
     let path = |name: &str| folder.path().join(name).display().to_string();
     let mut samples = vec![0; 24_000];
-    for sound in hears {
-        match sound {
-            Sound::Words(words) => samples.extend(spoken(words, &path("said.wav"))),
-            Sound::Silence(length) => samples.resize(samples.len() + 24 * length.as_millis() as usize, 0),
-        }
+    if let Some(words) = question {
+        samples.extend(spoken(words, &path("said.wav")));
     }
     samples.resize(samples.len() + 120 * 24_000, 0);
     std::fs::write(path("mic.raw"), samples.into_iter().flat_map(i16::to_le_bytes).collect::<Vec<u8>>())
@@ -76,25 +71,61 @@ fn n_played(folder: &Path) -> usize {
 
 /// Of these, samples that can be heard.
 fn n_audible(folder: &Path) -> usize {
-    let raw = std::fs::read(folder.join("desk.raw")).expect("it is open");
+    // It is there once the loudspeaker is open.
+    let raw = std::fs::read(folder.join("desk.raw")).unwrap_or_default();
     raw.chunks_exact(2).filter(|pair| i16::from_le_bytes([pair[0], pair[1]]).unsigned_abs() > 300).count()
 }
 
-/// Talks at the desk until a line of the captions is one that `is_last` looks for and the loudspeaker has fallen silent, then presses
-/// Ctrl-C. The lines.
-async fn talk(folder: &Path, audio: &str, is_last: impl Fn(&str) -> bool) -> Vec<String> {
+/// How much of a file the program has read, in bytes.
+fn n_read(program: u32, file: &Path) -> u64 {
+    let file = file.canonicalize().expect("there");
+    let mut open = std::fs::read_dir(format!("/proc/{program}/fd")).expect("it runs").flatten();
+    let found = open.find(|entry| std::fs::read_link(entry.path()).is_ok_and(|target| target == file));
+    let number = found.expect("the microphone is open").file_name().into_string().expect("a number");
+    let info = std::fs::read_to_string(format!("/proc/{program}/fdinfo/{number}")).expect("it is open");
+    let at = info.lines().find_map(|line| line.strip_prefix("pos:")).expect("a position");
+    at.trim().parse().expect("a number")
+}
+
+/// Puts words into the silence that the program is to read from the microphone, once the reply has sounded for a while.
+async fn interrupt(folder: &Path, program: u32, words: &[i16]) {
+    while n_audible(folder) < SOUNDED {
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    let microphone = folder.join("mic.raw");
+    let bytes: Vec<u8> = words.iter().flat_map(|sample| sample.to_le_bytes()).collect();
+    let mut file = std::fs::OpenOptions::new().write(true).open(&microphone).expect("there");
+    // Half a second ahead, in whole samples.
+    let at = (n_read(program, &microphone) + 24_000) & !1;
+    file.seek(SeekFrom::Start(at)).expect("a file");
+    file.write_all(&bytes).expect("written");
+}
+
+/// Talks at the desk, with the words `over` over the reply, until a line of the captions is one that `is_last` looks for and the
+/// loudspeaker has fallen silent, then presses Ctrl-C. The lines.
+async fn talk(folder: &Path, audio: &str, over: Option<&str>, is_last: impl Fn(&str) -> bool) -> Vec<String> {
+    let over = over.map(|words| spoken(words, &folder.join("over.wav").display().to_string()));
     let args = ["chat", "--device", "desk", "--microphone", "mic", "--audio", audio];
     let mut chat = antiphon(&args, &folder.join("alsa.conf"));
     let mut chat = chat.envs(tiny_whisper_env()).spawn().expect("it starts");
+    let pid = chat.id().expect("it runs");
     let mut lines = BufReader::new(chat.stdout.take().expect("piped")).lines();
     let mut seen = Vec::new();
     let talking = async {
-        while let Some(line) = lines.next_line().await.expect("text") {
-            seen.push(line);
-            if is_last(&seen[seen.len() - 1]) {
-                break;
+        let reading = async {
+            while let Some(line) = lines.next_line().await.expect("text") {
+                seen.push(line);
+                if is_last(&seen[seen.len() - 1]) {
+                    break;
+                }
             }
-        }
+        };
+        let interrupting = async {
+            if let Some(words) = &over {
+                interrupt(folder, pid, words).await;
+            }
+        };
+        tokio::join!(reading, interrupting);
         // Silent: nothing was written for a second.
         let mut before = 0;
         while n_audible(folder) < 2_400 || n_played(folder) > before {
@@ -104,8 +135,7 @@ async fn talk(folder: &Path, audio: &str, is_last: impl Fn(&str) -> bool) -> Vec
     };
     let is_late = timeout(TEST_TIMEOUT, talking).await.is_err();
     assert!(!is_late, "it did not come to it: {seen:?}");
-    let pid = chat.id().expect("it runs").to_string();
-    assert!(std::process::Command::new("kill").args(["-INT", &pid]).status().expect("kill").success());
+    assert!(std::process::Command::new("kill").args(["-INT", &pid.to_string()]).status().expect("kill").success());
     let output = timeout(TEST_TIMEOUT, chat.wait_with_output()).await.expect("it ends").expect("waited for");
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     assert_eq!(output.status.code(), Some(0), "{said}");
@@ -115,8 +145,8 @@ async fn talk(folder: &Path, audio: &str, is_last: impl Fn(&str) -> bool) -> Vec
 
 #[tokio::test]
 async fn a_question_into_the_microphone_is_answered_by_the_loudspeaker() {
-    let folder = desk(&[Sound::Words("What time is it?")]);
-    let seen = talk(folder.path(), "opus", |line| line.starts_with("antiphon")).await;
+    let folder = desk(Some("What time is it?"));
+    let seen = talk(folder.path(), "opus", None, |line| line.starts_with("antiphon")).await;
     assert_eq!(seen[0], "you       What time is it?", "{seen:?}");
     let answer = &seen[seen.len() - 1];
     assert!(answer.starts_with("antiphon  It is ") && answer.contains(" ms]"), "{seen:?}");
@@ -124,10 +154,10 @@ async fn a_question_into_the_microphone_is_answered_by_the_loudspeaker() {
 
 #[tokio::test]
 async fn words_over_the_answer_stop_the_loudspeaker() {
-    // The story begins within the silence, also on a busy machine, and goes on for longer than 20 s.
-    let pause = Duration::from_secs(18);
-    let folder = desk(&[Sound::Words("Tell me a story."), Sound::Silence(pause), Sound::Words("What time is it?")]);
-    let seen = talk(folder.path(), "pcm16", |line| line.starts_with("antiphon  It is ")).await;
+    // The story goes on for longer than 20 s.
+    let folder = desk(Some("Tell me a story."));
+    let over = Some("What time is it?");
+    let seen = talk(folder.path(), "pcm16", over, |line| line.starts_with("antiphon  It is ")).await;
     let story = seen.iter().find(|line| line.starts_with("antiphon")).expect("it began");
     assert!(story.contains("interrupted]"), "{seen:?}");
 }
@@ -135,9 +165,9 @@ async fn words_over_the_answer_stop_the_loudspeaker() {
 /// A server of the plain protocol sends the story as soon as it is made, so that the client has all of it when it is interrupted.
 #[tokio::test]
 async fn words_over_an_answer_that_has_come_discard_the_rest() {
-    let pause = Duration::from_secs(10);
-    let folder = desk(&[Sound::Words("Tell me a story."), Sound::Silence(pause), Sound::Words("What time is it?")]);
-    talk(folder.path(), "ga", |line| line.starts_with("antiphon  It is ")).await;
+    let folder = desk(Some("Tell me a story."));
+    let over = Some("What time is it?");
+    talk(folder.path(), "ga", over, |line| line.starts_with("antiphon  It is ")).await;
     // Only what sounds is written: some seconds of the story, and the second answer.
     let played = Duration::from_millis(n_played(folder.path()) as u64 / 24);
     assert!(played < Duration::from_secs(15), "{played:?} of sound: the story went on");
@@ -145,7 +175,7 @@ async fn words_over_an_answer_that_has_come_discard_the_rest() {
 
 #[tokio::test]
 async fn a_text_is_spoken_aloud_and_without_a_device_the_way_out_is_named() {
-    let folder = desk(&[]);
+    let folder = desk(None);
     let alsa = folder.path().join("alsa.conf");
     let output =
         antiphon(&["say", "Good morning to you.", "--device", "desk"], &alsa).output().await.expect("it starts");

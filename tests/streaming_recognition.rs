@@ -1,6 +1,6 @@
 //! Conversations whose recognizer streams: the tiny transducer with random weights, and another hub.
 
-use crate::hub::{Hub, engines, loud, quiet, types};
+use crate::hub::{Hub, Socket, engines, loud, quiet, types};
 use crate::semantic_vad::set;
 use antiphon::config::Config;
 use antiphon_engine_api::Engines;
@@ -8,7 +8,7 @@ use antiphon_engine_api::fakes::llm::FakeLlm;
 use antiphon_engine_api::fakes::stt::FakeStt;
 use antiphon_engine_api::fakes::tts::FakeTts;
 use antiphon_engine_api::stt::Stt;
-use serde_json::json;
+use serde_json::{Value, json};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -58,6 +58,25 @@ async fn a_conversation_gets_its_words_from_the_streaming_recognizer() {
     hub.stop().await;
 }
 
+/// The events up to the first sound of the answer, with the timeline of the turn. A turn without words has none, which is said
+/// at once.
+async fn answered(socket: &mut Socket) -> Vec<Value> {
+    let mut events = Vec::new();
+    loop {
+        let event = socket.next().await;
+        let kind = event["type"].as_str().expect("a type");
+        let is_transcript = kind == "conversation.item.input_audio_transcription.completed";
+        assert!(!is_transcript || event["transcript"] != "", "nothing was heard: {event}");
+        assert_ne!(kind, "conversation.item.input_audio_transcription.failed", "{event}");
+        assert!(kind != "response.done" || event["response"]["status"] == "completed", "{event}");
+        let is_last = kind == "antiphon.timeline";
+        events.push(event);
+        if is_last {
+            return events;
+        }
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn captions_and_semantic_vad_have_the_words_before_the_turn_is_over() {
     let (hub, _) = hub(FakeLlm::says(["Yes."])).await;
@@ -81,7 +100,7 @@ async fn captions_and_semantic_vad_have_the_words_before_the_turn_is_over() {
                     shown.push_str(event["delta"].as_str().expect("text"));
                 }
                 "antiphon.transcription.draft" => draft = event["transcript"].as_str().expect("text").to_owned(),
-                "input_audio_buffer.speech_stopped" => break 'turn socket.until("antiphon.timeline").await,
+                "input_audio_buffer.speech_stopped" => break 'turn answered(&mut socket).await,
                 "error" => break,
                 _ => {}
             }

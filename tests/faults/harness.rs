@@ -3,17 +3,19 @@
 //! For each fault: what the idle hub holds is counted; the canary's first answers are timed; the fault does its work while the
 //! canary goes on, and checks what the faulty party sees; the canary must be answered throughout, in a time that is bounded by
 //! its time before; memory must have grown by less than the area's bound; within [`Fault::back_within`] of the fault's end
-//! the hub holds no more than before. A panic of the hub's own code in its log fails the fault, too. All faults of an area are tried, then the
-//! area fails with a list of those that did not hold.
+//! the hub holds no more than before. A panic of the hub's own code in its log fails the fault, too. All faults of an area are
+//! tried, in the short cut several at once where they wait ([`run_at_once`]); then the area fails with a list of those that did
+//! not hold.
 
 use super::process::{Answer, Hub, HubResources, Settings, TEST_TIMEOUT, ask, connect};
 use crate::hub::{Socket, base64};
-use futures_util::future::BoxFuture;
+use futures_util::future::{BoxFuture, join_all};
 use futures_util::{FutureExt, SinkExt, StreamExt};
 use serde_json::{Value, json};
 use std::fmt::Write;
 use std::net::Ipv4Addr;
 use std::panic::AssertUnwindSafe;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::net::TcpStream;
@@ -305,25 +307,67 @@ pub fn speech() -> &'static [i16] {
     })
 }
 
+/// Faults of an area whose faults wait rather than compute that are tried at once, each beside a hub of its own.
+const LANES: usize = 3;
+
+/// What became of a fault: its row of the table, and why it did not hold.
+struct Tried {
+    row: String,
+    broken: Option<String>,
+}
+
 /// Runs an area: its shared hub, then each fault. `ANTIPHON_FAULTS=all` runs all of them, else the short cut is run; any other
 /// value runs those whose names contain it.
 pub async fn run(area: &'static str, settings: Settings, memory_mib: u64, faults: Vec<Fault>) {
-    let wanted = std::env::var("ANTIPHON_FAULTS").unwrap_or_default();
-    let chosen = |fault: &Fault| match wanted.as_str() {
+    run_in_lanes(1, area, &settings, memory_mib, &faults).await;
+}
+
+/// The same of an area whose faults wait for time limits of the hub: the short cut tries several of them at once.
+pub async fn run_at_once(area: &'static str, settings: Settings, memory_mib: u64, faults: Vec<Fault>) {
+    let n_lanes = if wanted().is_empty() { LANES } else { 1 };
+    run_in_lanes(n_lanes, area, &settings, memory_mib, &faults).await;
+}
+
+fn wanted() -> String {
+    std::env::var("ANTIPHON_FAULTS").unwrap_or_default()
+}
+
+async fn run_in_lanes(n_lanes: usize, area: &'static str, settings: &Settings, memory_mib: u64, faults: &[Fault]) {
+    let wanted = wanted();
+    let chosen = |fault: &&Fault| match wanted.as_str() {
         "" => fault.is_short,
         "all" => true,
         part => fault.name.contains(part) || area == part,
     };
+    let chosen: Vec<&Fault> = faults.iter().filter(chosen).collect();
+    let next = AtomicUsize::new(0);
+    let lanes = (0..n_lanes).map(|_| lane(area, settings, memory_mib, &chosen, &next));
+    let mut tried: Vec<(usize, Tried)> = join_all(lanes).await.into_iter().flatten().collect();
+    tried.sort_by_key(|(n, _)| *n);
+    let rows: Vec<String> = tried.iter().map(|(_, one)| one.row.clone()).collect();
+    let broken: Vec<String> = tried.into_iter().filter_map(|(_, one)| one.broken).collect();
+    report(area, &rows);
+    assert!(broken.is_empty(), "{} of {} faults did not hold:\n{}", broken.len(), rows.len(), broken.join("\n"));
+}
+
+/// Tries faults until none is left, beside a hub that they share; each with its number.
+async fn lane(
+    area: &str,
+    settings: &Settings,
+    memory_mib: u64,
+    faults: &[&Fault],
+    next: &AtomicUsize,
+) -> Vec<(usize, Tried)> {
     let mut shared = None;
-    let mut rows = Vec::new();
-    let mut broken = Vec::new();
-    for fault in faults.iter().filter(|fault| chosen(fault)).enumerate() {
-        let (n, fault) = fault;
+    let mut all = Vec::new();
+    loop {
+        let n = next.fetch_add(1, Ordering::Relaxed);
+        let Some(fault) = faults.get(n) else { return all };
         let begun = Instant::now();
         let hub = match (&fault.own_hub, &shared) {
             (None, Some(hub)) => Arc::clone(hub),
             (own, _) => {
-                let hub = Hub::start(own.as_ref().unwrap_or(&settings).clone()).await;
+                let hub = Hub::start(own.as_ref().unwrap_or(settings).clone()).await;
                 warm(&hub, fault.canary).await;
                 if own.is_none() {
                     shared = Some(hub.clone());
@@ -337,20 +381,19 @@ pub async fn run(area: &'static str, settings: Settings, memory_mib: u64, faults
             Ok(Err(_)) => Err(format!("it is not over after {FAULT_DEADLINE:?}")),
             Err(panic) => Err(words(&*panic)),
         };
-        let row = match result {
-            Ok(row) => row,
+        let (held, broken) = match result {
+            Ok(row) => (row, None),
             Err(why) => {
                 // The next fault gets a hub that nothing has happened to.
                 shared = None;
-                broken.push(format!("{area}: {}: {why}\n  must see: {}\n{}", fault.name, fault.sees, tail(&hub)));
+                let broken = format!("{area}: {}: {why}\n  must see: {}\n{}", fault.name, fault.sees, tail(&hub));
                 hub.kill().await;
-                "DID NOT HOLD".to_owned()
+                ("DID NOT HOLD".to_owned(), Some(broken))
             }
         };
-        rows.push(format!("| {area} | {} | {row} | {:.1} s |", fault.name, begun.elapsed().as_secs_f64()));
+        let row = format!("| {area} | {} | {held} | {:.1} s |", fault.name, begun.elapsed().as_secs_f64());
+        all.push((n, Tried { row, broken }));
     }
-    report(area, &rows);
-    assert!(broken.is_empty(), "{} of {} faults did not hold:\n{}", broken.len(), rows.len(), broken.join("\n"));
 }
 
 /// One conversation, behind which threads, pools and caches are as they stay.

@@ -42,6 +42,9 @@ const QUICK: [(&str, &str); 18] = [
     ("SLO__BROWNOUT", "false"),
 ];
 
+/// The value of a key of the configuration that is an address: one that is free when the hub starts.
+pub const FREE: &str = "FREE";
+
 /// What a hub is started with.
 #[derive(Clone, Debug, Default)]
 pub struct Settings {
@@ -105,7 +108,12 @@ struct HubProcess {
 
 impl Hub {
     /// Starts it and waits until it is ready.
-    pub async fn start(settings: Settings) -> Arc<Self> {
+    pub async fn start(mut settings: Settings) -> Arc<Self> {
+        for (_, value) in &mut settings.config {
+            if value == FREE {
+                *value = free_address().to_string();
+            }
+        }
         let folder = tempfile::tempdir().expect("a folder");
         let hub = Self { settings, upstreams: Upstreams::start(), folder, running: Mutex::default() };
         hub.start_again().await.unwrap_or_else(|log| panic!("the hub does not start: {log}"));
@@ -179,6 +187,13 @@ impl Hub {
 
     pub fn address(&self) -> SocketAddr {
         self.running.lock().expect("no panic").as_ref().expect("it runs").address
+    }
+
+    /// The address that a key of its configuration sets.
+    pub fn listens(&self, key: &str) -> SocketAddr {
+        let set = self.settings.config.iter().find(|(name, _)| *name == key);
+        let (_, value) = set.unwrap_or_else(|| panic!("{key} is set"));
+        value.parse().expect("an address")
     }
 
     pub fn pid(&self) -> u32 {
@@ -379,6 +394,12 @@ impl Answer {
         assert!(statuses.contains(&self.status), "{} instead of {statuses:?}: {}{body}", self.status, self.head);
         assert!(!body.contains("panicked") && !body.contains("secret words"), "{body}");
     }
+}
+
+/// An address that is free now.
+fn free_address() -> SocketAddr {
+    let free = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
+    free.local_addr().expect("bound")
 }
 
 /// A connection from this address.

@@ -1,6 +1,6 @@
 //! Clients that break the rules of WebSocket and of the Realtime protocol, or use them without measure.
 
-use super::harness::{Party, append, closed, error_of, fault, run, send, speech, typed};
+use super::harness::{Party, append, closed, error_of, fault, run_at_once, send, speech, typed};
 use super::process::{Settings, TEST_TIMEOUT};
 use super::raw::{BINARY, CLOSE, CONTINUATION, FIN, PING, TEXT, close, frame, text};
 use super::upstream::{Stage, Wrong};
@@ -58,7 +58,7 @@ async fn clients_that_break_the_protocol_harm_themselves_alone() {
         fault("resume: twenty connections for one session", "one of them serves", resume_contest),
         fault("resume: a session that is left alone", "nothing: it has left", left_alone),
     ]);
-    run("protocol", Settings::default(), MEMORY_MIB, faults).await;
+    run_at_once("protocol", Settings::default(), MEMORY_MIB, faults).await;
 }
 
 /// Names, bytes behind the handshake, and the code they are closed with.

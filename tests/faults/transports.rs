@@ -1,12 +1,12 @@
 //! Peers of WebRTC, phones, Wyoming and RTVI that break their protocols, flood the hub, or leave in the middle.
 
-use super::harness::{Party, fault, run};
-use super::process::{Settings, TEST_TIMEOUT};
+use super::harness::{Party, fault, run_at_once};
+use super::process::{FREE, Settings, TEST_TIMEOUT};
 use super::rtc_peer::{Peer, candidate};
 use futures_util::{SinkExt, StreamExt};
 use serde_json::{Value, json};
 use socket2::SockRef;
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::Ipv4Addr;
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpStream, UdpSocket};
@@ -22,15 +22,14 @@ const OFFER: &str = include_str!("../fixtures/chromium_offer.sdp");
 /// The id of a call by AudioSocket.
 const UUID_BYTES: u128 = 0x4032_5ec2_5efd_4bd3_805f_5357_6e58_1d13;
 const CALLS: &str = "/v1/realtime/calls";
+/// Where a hub listens for phones and for Wyoming.
+const AUDIOSOCKET: &str = "TELEPHONY__AUDIOSOCKET_LISTEN";
+const WYOMING: &str = "WYOMING__LISTEN";
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn peers_of_other_transports_harm_themselves_alone() {
-    let wyoming = free_address();
-    let audiosocket = free_address();
-    let settings = Settings::default()
-        .with("WYOMING__LISTEN", wyoming.to_string())
-        .with("TELEPHONY__UNAUTHENTICATED", "true")
-        .with("TELEPHONY__AUDIOSOCKET_LISTEN", audiosocket.to_string());
+    let settings =
+        Settings::default().with(WYOMING, FREE).with("TELEPHONY__UNAUTHENTICATED", "true").with(AUDIOSOCKET, FREE);
     let mut faults = Vec::new();
     for (name, sdp, status) in offers() {
         let is_short = name == "100 media lines";
@@ -53,23 +52,13 @@ async fn peers_of_other_transports_harm_themselves_alone() {
         fault("phone: marks that were never set", "the call goes on", strange_marks),
         fault("phone: a call that reads nothing and never hangs up", "1011", never_hangs_up),
         fault("phone: reset in the middle", "nothing: it has left", phone_reset),
-        fault("audiosocket: half a frame", "the end of the connection", move |party| half_a_frame(party, audiosocket))
-            .short(),
-        fault("audiosocket: half closed in a call", "the end of the call", move |party| {
-            half_closed(party, audiosocket)
-        }),
-        fault("audiosocket: 300 that say nothing", "the end of each", move |party| silent_peers(party, audiosocket)),
-        fault("wyoming: a header that promises 4 GiB", "an error, or the end", move |party| promises(party, wyoming))
-            .short(),
-        fault("wyoming: half an event", "an error within the time of a message", move |party| {
-            half_an_event(party, wyoming)
-        }),
-        fault("wyoming: half closed in the middle", "the end of the connection", move |party| {
-            wyoming_half_closed(party, wyoming)
-        }),
-        fault("wyoming: 200 that say nothing", "the end of those beyond the bound", move |party| {
-            silent_wyoming(party, wyoming)
-        }),
+        fault("audiosocket: half a frame", "the end of the connection", half_a_frame).short(),
+        fault("audiosocket: half closed in a call", "the end of the call", half_closed),
+        fault("audiosocket: 300 that say nothing", "the end of each", silent_peers),
+        fault("wyoming: a header that promises 4 GiB", "an error, or the end", promises).short(),
+        fault("wyoming: half an event", "an error within the time of a message", half_an_event),
+        fault("wyoming: half closed in the middle", "the end of the connection", wyoming_half_closed),
+        fault("wyoming: 200 that say nothing", "the end of those beyond the bound", silent_wyoming),
         fault("rtvi: text instead of protobuf", "1003", |party| rtvi(party, Message::text("{}"), Some(1003))),
         fault("rtvi: bytes that are no frame", "1007", |party| {
             rtvi(party, Message::binary(vec![0xff; 64]), Some(1007))
@@ -83,13 +72,7 @@ async fn peers_of_other_transports_harm_themselves_alone() {
         }),
         fault("rtvi: a frame of 2 MiB", "1009", |party| rtvi(party, Message::binary(vec![0; 2 << 20]), Some(1009))),
     ]);
-    run("transports", settings, MEMORY_MIB, faults).await;
-}
-
-/// An address that is free now.
-fn free_address() -> SocketAddr {
-    let free = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
-    free.local_addr().expect("bound")
+    run_at_once("transports", settings, MEMORY_MIB, faults).await;
 }
 
 fn offer() -> String {
@@ -373,14 +356,16 @@ async fn rest(stream: &mut TcpStream) -> Vec<u8> {
     bytes
 }
 
-async fn half_a_frame(party: Party, address: SocketAddr) {
+async fn half_a_frame(party: Party) {
+    let address = party.hub.listens(AUDIOSOCKET);
     let mut stream = super::process::connect(address, party.from).await.expect("it listens");
     stream.write_all(&audiosocket_frame(1, &UUID_BYTES.to_be_bytes())[..9]).await.expect("sent");
     party.beside().await;
     assert_eq!(rest(&mut stream).await, [0, 0, 0], "a hang-up, and the end");
 }
 
-async fn half_closed(party: Party, address: SocketAddr) {
+async fn half_closed(party: Party) {
+    let address = party.hub.listens(AUDIOSOCKET);
     let mut stream = super::process::connect(address, party.from).await.expect("it listens");
     stream.write_all(&audiosocket_frame(1, &UUID_BYTES.to_be_bytes())).await.expect("sent");
     stream.write_all(&audiosocket_frame(0x10, &[0; 320])).await.expect("sent");
@@ -390,7 +375,8 @@ async fn half_closed(party: Party, address: SocketAddr) {
     rest(&mut stream).await;
 }
 
-async fn silent_peers(party: Party, address: SocketAddr) {
+async fn silent_peers(party: Party) {
+    let address = party.hub.listens(AUDIOSOCKET);
     let mut streams = Vec::new();
     for _ in 0..300 {
         streams.push(super::process::connect(address, party.from).await.expect("it listens"));
@@ -408,7 +394,8 @@ fn types(bytes: &[u8]) -> Vec<String> {
     heads.filter_map(|head| Some(head["type"].as_str()?.to_owned())).collect()
 }
 
-async fn promises(party: Party, address: SocketAddr) {
+async fn promises(party: Party) {
+    let address = party.hub.listens(WYOMING);
     for promised in ["4294967296", "262145", "18446744073709551615"] {
         let mut stream = super::process::connect(address, party.from).await.expect("it listens");
         let head = format!("{{\"type\":\"audio-chunk\",\"payload_length\":{promised}}}\n");
@@ -420,7 +407,8 @@ async fn promises(party: Party, address: SocketAddr) {
     party.beside().await;
 }
 
-async fn half_an_event(party: Party, address: SocketAddr) {
+async fn half_an_event(party: Party) {
+    let address = party.hub.listens(WYOMING);
     let mut stream = super::process::connect(address, party.from).await.expect("it listens");
     stream.write_all(b"{\"type\":\"audio-chunk\",\"payload_length\":1000}\nabc").await.expect("sent");
     party.beside().await;
@@ -428,7 +416,8 @@ async fn half_an_event(party: Party, address: SocketAddr) {
     assert_eq!(said, ["error"]);
 }
 
-async fn wyoming_half_closed(party: Party, address: SocketAddr) {
+async fn wyoming_half_closed(party: Party) {
+    let address = party.hub.listens(WYOMING);
     let mut stream = super::process::connect(address, party.from).await.expect("it listens");
     stream.write_all(b"{\"type\":\"transcribe\"}\n{\"type\":\"audio-sta").await.expect("sent");
     stream.shutdown().await.expect("half closed");
@@ -436,7 +425,8 @@ async fn wyoming_half_closed(party: Party, address: SocketAddr) {
     rest(&mut stream).await;
 }
 
-async fn silent_wyoming(party: Party, address: SocketAddr) {
+async fn silent_wyoming(party: Party) {
+    let address = party.hub.listens(WYOMING);
     let mut streams = Vec::new();
     for _ in 0..200 {
         if let Ok(stream) = super::process::connect(address, party.from).await {
