@@ -559,8 +559,8 @@ fn failed(what: &str, error: WhisperError) -> SttError {
 #[cfg(test)]
 mod tests {
     use super::super::tests::{config, spoken, unpacked};
-    use crate::stt::SttConfig;
     use super::*;
+    use crate::stt::SttConfig;
 
     /// Tokens, their log-probabilities and the probability of silence.
     fn decode(decoder: &mut Decoder, pcm: &[f32], ask: &Ask, greedily: bool) -> (Vec<u32>, Vec<f32>, f32) {

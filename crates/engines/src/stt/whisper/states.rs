@@ -71,7 +71,10 @@ impl States {
     ///
     /// # Errors
     /// There is no memory for it.
-    pub(super) fn take(&self, make: impl FnOnce() -> Result<WhisperState, WhisperError>) -> Result<State, WhisperError> {
+    pub(super) fn take(
+        &self,
+        make: impl FnOnce() -> Result<WhisperState, WhisperError>,
+    ) -> Result<State, WhisperError> {
         let mut kept = self.kept();
         if let Some(state) = kept.free.pop() {
             return Ok(state);
