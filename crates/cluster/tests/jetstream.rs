@@ -370,25 +370,9 @@ async fn what_is_there_already_gets_the_settings_of_this_version_or_is_named() {
     assert!(matches!(&error, ClusterError::Stream { name, .. } if name == "KV_antiphon-keys"), "{error}");
 }
 
-/// A client of a cluster whose requests end after a second: those before a leader is elected are left without an answer.
-async fn impatient(cluster: &NatsCluster) -> async_nats::jetstream::Context {
-    let client = async_nats::connect(cluster.server(0).url()).await.unwrap();
-    let mut context = async_nats::jetstream::new(client);
-    context.set_timeout(Duration::from_secs(1));
-    context
-}
-
 #[tokio::test]
 async fn three_servers_keep_three_copies_and_lose_one() {
     let mut cluster = NatsCluster::start(3).await.unwrap();
-    let context = impatient(&cluster).await;
-    // Before a leader is elected a hub waits for 5 s, which is another test's.
-    let elected = async {
-        while context.query_account().await.is_err() {
-            tokio::time::sleep(Duration::from_millis(50)).await;
-        }
-    };
-    timeout(SOON, elected).await.expect("a leader");
     let mut hubs = hubs(cluster.urls());
     hubs.config.replicas = 3;
     let one = open(&hubs.config).await;
@@ -430,7 +414,9 @@ async fn a_hub_that_starts_before_the_third_server_waits_for_it() {
     let mut cluster = NatsCluster::start(2).await.unwrap();
     let mut hubs = hubs(cluster.urls());
     hubs.config.replicas = 3;
-    let context = impatient(&cluster).await;
+    let mut context = async_nats::jetstream::new(async_nats::connect(cluster.server(0).url()).await.unwrap());
+    // What is asked before a leader is elected is left without an answer.
+    context.set_timeout(Duration::from_secs(1));
     let three = async_nats::jetstream::stream::Config { name: "three".into(), num_replicas: 3, ..Default::default() };
     let refused = async {
         // A leader is elected first.
