@@ -414,7 +414,9 @@ async fn a_hub_that_starts_before_the_third_server_waits_for_it() {
     let mut cluster = NatsCluster::start(2).await.unwrap();
     let mut hubs = hubs(cluster.urls());
     hubs.config.replicas = 3;
-    let context = async_nats::jetstream::new(async_nats::connect(cluster.server(0).url()).await.unwrap());
+    let mut context = async_nats::jetstream::new(async_nats::connect(cluster.server(0).url()).await.unwrap());
+    // What is asked before a leader is elected is left without an answer.
+    context.set_timeout(Duration::from_secs(1));
     let three = async_nats::jetstream::stream::Config { name: "three".into(), num_replicas: 3, ..Default::default() };
     let refused = async {
         // A leader is elected first.

@@ -335,8 +335,9 @@ async fn an_engine_that_does_not_repeat_itself_goes_on_with_the_next_word() {
     let stages = Stages::speaking(engine.clone());
     let (one, other, hub) = pair(&server, &stages).await;
     // The hub learns how fast the voice speaks: 50 ms a character.
-    for _ in 0..12 {
-        spoken(hub.cluster.tts().speak(request("A short sentence."))).await.expect("spoken");
+    for _ in 0..3 {
+        let four = (0..4).map(|_| spoken(hub.cluster.tts().speak(request("A short sentence."))));
+        futures_util::future::try_join_all(four).await.expect("spoken");
     }
     let n_before = engine.requests().len();
     let mut speech = hub.cluster.tts().speak(request(LONG));

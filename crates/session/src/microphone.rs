@@ -283,6 +283,7 @@ mod tests {
     }
 
     proptest! {
+        #![proptest_config(ProptestConfig::with_cases(96))]
         #[test]
         fn no_sample_is_lost_or_counted_twice_whatever_is_switched(
             steps in prop::collection::vec((0..2_000usize, 0..5u8), 1..40), window in prop::sample::select(vec![256usize, 512])

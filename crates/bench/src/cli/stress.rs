@@ -255,14 +255,15 @@ impl StressArgs {
             objective: Duration::from_millis(self.objective_ms.into()),
             from: self.sessions_from.into(),
             most: if self.quick { self.sessions_from.into() } else { self.most.into() },
-            step: seconds(self.step, 3),
-            hold: seconds(self.hold, 3),
+            step: seconds(self.step, 2),
+            hold: seconds(self.hold, 2),
             spike: self.spike,
             spike_for: seconds(self.spike_seconds, 2),
             around_spike: seconds(20, 3),
             soak: Duration::from_secs(60 * u64::from(self.soak)),
             spread: seconds(4, 1),
-            rest: seconds(3, 1),
+            rest: seconds(3, 0),
+            warm_up: usize::from(!self.quick),
             mix: Mix { barge_in: self.barge_in, slow_readers: self.slow_readers, bad_network: self.bad_network },
             patience: RESPONSE_TIMEOUT,
         })
@@ -308,7 +309,7 @@ impl StressArgs {
     async fn calibrated(&self, clips: &Arc<Clips>) -> Result<(), CliError> {
         let hub = self.start(&calm()).await?;
         let plan = self.plan(hub.as_ref(), clips)?;
-        let (n_turns, length) = if self.quick { (2, Duration::from_secs(3)) } else { (15, self.hold()) };
+        let (n_turns, length) = if self.quick { (2, Duration::from_secs(2)) } else { (15, self.hold()) };
         let loads = stress::Loads { fit: &self.fit, check: &self.check, n_turns, length };
         let known = self.known(0.0);
         let calibrated = stress::calibrate(&plan, &known, self.instances.into(), loads, &progress).await;

@@ -1,7 +1,7 @@
 //! What sessions cost with one hub and with three: the processor time of the hubs, idle adverts and stored checkpoints included,
 //! for the same number of conversations in all. Both sites run one after the other on the same machine, one hub first and last,
-//! so that what else the machine does weighs on both. What a hub without sessions costs is measured before. Workers and nats-server
-//! are not counted.
+//! so that what else the machine does weighs on both; in a quick run each runs once. What a hub without sessions costs is measured
+//! before. Workers and nats-server are not counted.
 
 use super::site::{Site, add_all};
 use super::{BenchError, ClusterPlan, Figure, Length, Measurement, Part, Progress, Section, Unit};
@@ -23,16 +23,18 @@ const SESSIONS_TIMES: f64 = 0.9;
 
 pub(super) async fn measure(plan: &ClusterPlan, progress: Progress<'_>) -> Result<Measurement, BenchError> {
     let n = plan.sessions(N_SESSIONS, 6);
-    let length = plan.takes(25, 3);
+    let length = plan.takes(25, 2);
     let n_hubs = plan.n_hubs;
-    let how =
-        format!("{n} sessions with one hub, then with {n_hubs}, and both again the other way round, {length:?} each");
+    // The second rounds are for the ratio, which a quick run does not give.
+    let rounds: &[usize] = if plan.quick { &[0, 1] } else { &[0, 1, 1, 0] };
+    let again = if plan.quick { "" } else { ", and both again the other way round" };
+    let how = format!("{n} sessions with one hub, then with {n_hubs}{again}, {length:?} each");
     let mut section = Section::new(Part::Hubs.section(), how);
     let mut cores = [Vec::new(), Vec::new()];
     let mut idle = Vec::new();
     let mut cpu_s = 0.0;
     let mut counts = Section::default();
-    for which in [0, 1, 1, 0] {
+    for which in rounds.iter().copied() {
         let n_here = [1, n_hubs][which];
         let server = NatsServer::start().await?;
         let site = Site::start_with(plan, COSTS, vec![server.url()], 1, vec![None; n_here]).await?;

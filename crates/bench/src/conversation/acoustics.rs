@@ -193,7 +193,8 @@ fn far(samples: &[i16], seed: u64) -> Vec<i16> {
     taps[1..].iter_mut().for_each(|(_, level)| *level /= reflected);
     let mut heard = vec![0.0f64; samples.len()];
     for (at, level) in taps {
-        heard.iter_mut().skip(at).zip(samples).for_each(|(to, sample)| *to += level * f64::from(*sample));
+        let late = heard.get_mut(at..).unwrap_or_default();
+        late.iter_mut().zip(samples).for_each(|(to, sample)| *to += level * f64::from(*sample));
     }
     heard.into_iter().map(|sample| (sample * gain(FAR_DB)).clamp(-32_768.0, 32_767.0) as i16).collect()
 }

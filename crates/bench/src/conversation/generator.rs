@@ -423,15 +423,18 @@ mod tests {
 
     #[test]
     fn the_same_seed_gives_the_same_samples_and_another_one_does_not() {
-        let make = |seed| conversations(&speakers(), Split::Held, 1, seed);
-        assert_eq!(make(7), make(7));
-        assert_ne!(make(7), make(8));
+        let speakers = speakers();
+        let make = |seed| conversations(&speakers, Split::Held, 1, seed);
+        let made = make(7);
+        assert_eq!(made, make(7));
+        assert_ne!(made, make(8));
     }
 
     #[test]
     fn the_halves_share_no_speaker_and_no_turn() {
-        let dev = conversations(&speakers(), Split::Dev, 4, 1);
-        let held = conversations(&speakers(), Split::Held, 4, 1);
+        let speakers = speakers();
+        let dev = conversations(&speakers, Split::Dev, 4, 1);
+        let held = conversations(&speakers, Split::Held, 4, 1);
         let names = |all: &[Conversation]| all.iter().map(|one| one.speaker.clone()).collect::<BTreeSet<_>>();
         assert!(names(&dev).is_disjoint(&names(&held)), "{:?} {:?}", names(&dev), names(&held));
         assert_eq!(names(&held).len(), 3);
@@ -445,8 +448,9 @@ mod tests {
     fn a_whole_run_has_at_least_400_turns_of_every_category_without_contradictions() {
         let mut n = BTreeMap::<Category, usize>::new();
         let mut conditions = BTreeSet::new();
+        let speakers = speakers();
         for split in [Split::Dev, Split::Held] {
-            let half = conversations(&speakers(), split, N_CONVERSATIONS, 1);
+            let half = conversations(&speakers, split, N_CONVERSATIONS, 1);
             assert!(half.iter().map(|one| one.turns.len()).sum::<usize>() >= 200);
             for turn in half.iter().flat_map(|one| &one.turns) {
                 assert_eq!(turn.check(), Ok(()), "{}", turn.category.name());

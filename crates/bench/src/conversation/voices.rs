@@ -265,9 +265,9 @@ pub(super) mod tests {
         120.0 + 20.0 * f64::from(name.bytes().next().unwrap_or(0) % 16)
     }
 
-    /// A speaker whose lines are tones, as long as their texts.
+    /// A speaker whose lines are tones, the longer the longer their texts; a quarter as long as speech.
     pub(in super::super) fn synthetic(name: &str, split: Split) -> Speaker {
-        let line = |text: &'static str| (text, tone(pitch(name), 150 + 40 * text.len() as u32));
+        let line = |text: &'static str| (text, tone(pitch(name), 100 + 10 * text.len() as u32));
         let lines = Lines::of(split).texts().map(line).collect();
         Speaker { name: name.into(), split, lines, clips: Vec::new() }
     }

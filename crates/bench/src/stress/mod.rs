@@ -89,6 +89,8 @@ pub struct StressPlan {
     pub spread: Duration,
     /// Time for the server to recover between two loads.
     pub rest: Duration,
+    /// Turns at the start of each session that are left out of the figures.
+    pub warm_up: usize,
     /// Who is mixed in.
     pub mix: Mix,
     /// Timeout for a complete response.
@@ -176,7 +178,7 @@ impl StressPlan {
             length,
             stop: CancellationToken::new(),
             call_turns: None,
-            warm_up: 1,
+            warm_up: self.warm_up,
             stagger: self.spread / n_sessions.max(1) as u32,
             barge_in: self.mix.barge_in,
             network: Network::default(),

@@ -10,7 +10,6 @@ use antiphon_client::AudioMode;
 use tokio::time::Instant;
 
 const TURNS: usize = 40;
-const WARM_UP: usize = 1;
 const ADDED_P95_MS: f64 = 60.0;
 /// From the offer to the open data channel.
 const CONNECT_MS: f64 = 1_000.0;
@@ -21,6 +20,7 @@ pub(super) async fn measure(plan: &TransportsPlan, progress: Progress<'_>) -> Re
     let pinned = LoadAffinity::load();
     let pair = plan.pair(SOUND, &[], pinned.as_ref().ok()).await?;
     let n = plan.of(TURNS, 1);
+    let warm_up = plan.of(1, 0);
     progress(&format!("turns: {n} by WebSocket and by WebRTC"));
     let http = http()?;
     let websocket = WebSocket::open(&pair.hub.url, AudioMode::Ga, &session(true)).await?;
@@ -28,8 +28,8 @@ pub(super) async fn measure(plan: &TransportsPlan, progress: Progress<'_>) -> Re
     let webrtc = call(&http, &pair.hub).await?;
     let connected_ms = begun.elapsed().as_secs_f64() * 1e3;
     let (websocket, webrtc) = tokio::try_join!(
-        ask(Client::WebSocket(Box::new(websocket)), Transport::WebSocket, n),
-        ask(webrtc, Transport::Webrtc, n),
+        ask(Client::WebSocket(Box::new(websocket)), Transport::WebSocket, warm_up, n),
+        ask(webrtc, Transport::Webrtc, warm_up, n),
     )?;
     let mut p95 = Vec::new();
     for (transport, turns) in [(Transport::WebSocket, &websocket), (Transport::Webrtc, &webrtc)] {
@@ -45,11 +45,11 @@ pub(super) async fn measure(plan: &TransportsPlan, progress: Progress<'_>) -> Re
     Ok(Measurement { section, hub_cpu_s: pair.stop().await? })
 }
 
-/// The turns of one session, without the warm-up.
-async fn ask(client: Client, transport: Transport, n: usize) -> Result<Vec<(usize, Turn)>, BenchError> {
+/// The `n` turns of one session behind its first ones.
+async fn ask(client: Client, transport: Transport, first: usize, n: usize) -> Result<Vec<(usize, Turn)>, BenchError> {
     let speech = questions(transport, 1).await?.remove(0);
     let mut talker = talker(client, transport)?;
-    let turns = converse(&mut talker, &speech, WARM_UP + n, 1).await?;
+    let turns = converse(&mut talker, &speech, first + n, 1).await?;
     talker.client.close().await;
-    Ok(turns.into_iter().skip(WARM_UP).map(|turn| (transport as usize, turn)).collect())
+    Ok(turns.into_iter().skip(first).map(|turn| (transport as usize, turn)).collect())
 }
