@@ -9,6 +9,7 @@ use antiphon::config::{Config, ConsentMethod, OnVoicemail};
 use antiphon_engine_api::fakes::llm::FakeLlm;
 use antiphon_engine_api::fakes::stt::FakeStt;
 use antiphon_engine_api::fakes::tts::FakeTts;
+use antiphon_engine_api::stt::SpeakerState;
 use antiphon_sip::sdp::Codec;
 use antiphon_sip::{Message, Method};
 use serde_json::{Value, json};
@@ -22,6 +23,7 @@ struct AnsweredCall {
     hub: Hub,
     phone: Phone,
     id: String,
+    stt: FakeStt,
     llm: FakeLlm,
     tts: FakeTts,
 }
@@ -36,7 +38,7 @@ impl AnsweredCall {
         let llm = FakeLlm::says([reply]);
         let stt = FakeStt::hears(words.iter().copied()).with_partials();
         let tts = FakeTts::default();
-        let hub = Hub::start(engines(stt, llm.clone(), tts.clone()), config).await;
+        let hub = Hub::start(engines(stt.clone(), llm.clone(), tts.clone()), config).await;
         let mut asked = json!({"to": "tel:+4930123", "greeting": "Say good morning."});
         let fields = body.as_object().expect("fields").clone();
         asked.as_object_mut().expect("fields").extend(fields);
@@ -48,7 +50,7 @@ impl AnsweredCall {
         let invite = Message::parse(&buffer[..n]).expect("a message");
         assert_eq!(invite.method(), Some(Method::Invite));
         let phone = Phone::answer(socket, from, &invite, codec).await;
-        Self { hub, phone, id, llm, tts }
+        Self { hub, phone, id, stt, llm, tts }
     }
 
     async fn described(&self) -> Value {
@@ -124,6 +126,8 @@ async fn a_person_is_greeted_once_they_have_spoken() {
     call.phone.until("the greeting is heard", |phone| phone.heard_ms() >= 600).await;
     assert!(call.request(0).contains("Say good morning."), "{}", call.request(0));
     assert_eq!(call.llm.requests().len(), 1);
+    let of_number = SpeakerState::PreferredLanguage("de".into());
+    assert_eq!(call.stt.speakers()[0], Some(of_number), "that of the number is tried first");
     call.phone.talk(0.0, 1_000).await;
     assert_eq!(call.described().await["answered_by"], "person");
     call.hub.stop().await;

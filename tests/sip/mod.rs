@@ -21,6 +21,7 @@ use antiphon_engine_api::Engines;
 use antiphon_engine_api::fakes::llm::{FakeLlm, words};
 use antiphon_engine_api::fakes::stt::FakeStt;
 use antiphon_engine_api::fakes::tts::FakeTts;
+use antiphon_engine_api::stt::SpeakerState;
 use antiphon_engines::vad::Earshot;
 use antiphon_sip::sdp::Codec;
 use antiphon_sip::{Credentials, Method};
@@ -108,6 +109,18 @@ async fn a_call_without_an_offer_gets_ours() {
     let mut phone = Phone::connect(sip, Options { offers_late: true, codec: Codec::Pcma, ..Options::default() }).await;
     phone.speak(500).await;
     phone.until("the reply is heard", |phone| phone.heard_ms() >= 130).await;
+    hub.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_language_of_the_callers_country_is_tried_first() {
+    let (config, sip) = config();
+    let stt = FakeStt::hears(["hello"]);
+    let hub = Hub::start(engines(stt.clone(), FakeLlm::says(["Hi."]), FakeTts::default()), config).await;
+    let mut phone = Phone::connect(sip, Options::default()).await;
+    phone.speak(500).await;
+    phone.until("the reply is heard", |phone| phone.heard_ms() >= 130).await;
+    assert_eq!(stt.speakers()[0], Some(SpeakerState::PreferredLanguage("en".into())));
     hub.stop().await;
 }
 

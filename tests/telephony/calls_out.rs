@@ -12,6 +12,7 @@ use antiphon::server::{self, Extras, Keys, Parts, Reload, key_digest, key_entry}
 use antiphon_engine_api::fakes::llm::{FakeLlm, words};
 use antiphon_engine_api::fakes::stt::FakeStt;
 use antiphon_engine_api::fakes::tts::FakeTts;
+use antiphon_engine_api::stt::SpeakerState;
 use antiphon_sip::Method;
 use antiphon_telemetry::Metrics;
 use antiphon_test_server::{Answer, Request, TestServer};
@@ -394,6 +395,20 @@ async fn what_became_of_a_call_is_listed_and_posted() {
     hang_up(&hub, &id).await;
     phone.until("the stream is closed", |phone| phone.is_closed).await;
     assert_eq!(receiver.next().await.event["type"], "call.ended");
+    hub.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_language_of_the_called_number_is_tried_first() {
+    let mut twilio = Twilio::new();
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let stt = FakeStt::hears(["Guten Tag."]);
+    let engines = engines(stt.clone(), FakeLlm::says(["Hallo."]), FakeTts::default());
+    let hub = Hub::start(engines, twilio.config()).await;
+    let (_, _, mut phone) = answered(&hub, &mut twilio, json!({})).await;
+    phone.talk(&voice(500)).await;
+    phone.until("the reply is heard", |phone| phone.heard_ms() >= 150).await;
+    assert_eq!(stt.speakers()[0], Some(SpeakerState::PreferredLanguage("de".into())));
     hub.stop().await;
 }
 

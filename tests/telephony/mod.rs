@@ -15,6 +15,7 @@ use antiphon_engine_api::fakes::llm::FakeLlm;
 use antiphon_engine_api::fakes::stt::FakeStt;
 use antiphon_engine_api::fakes::tts::FakeTts;
 use antiphon_engine_api::llm::LlmDelta;
+use antiphon_engine_api::stt::SpeakerState;
 use antiphon_telemetry::Metrics;
 use antiphon_types::chat::Finish;
 use base64::Engine;
@@ -101,6 +102,19 @@ async fn audio_and_keys_ahead_of_the_start_are_dropped_and_the_call_goes_on() {
         hub.stop().await;
     });
     all(calls).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_language_of_the_callers_country_is_tried_first() {
+    let stt = FakeStt::hears(["what time is it"]);
+    let engines = engines(stt.clone(), FakeLlm::says(["Ten past ten."]), FakeTts::default());
+    let hub = Hub::start(engines, open_config()).await;
+    // Its start names the caller's number.
+    let mut phone = Phone::call(hub.address, Provider::Telnyx, "", NUMBER).await;
+    phone.speak(500).await;
+    phone.until("the reply is heard", |phone| phone.heard_ms() >= 150).await;
+    assert_eq!(stt.speakers()[0], Some(SpeakerState::PreferredLanguage("en".into())));
+    hub.stop().await;
 }
 
 #[tokio::test(start_paused = true)]

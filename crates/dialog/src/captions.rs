@@ -1,19 +1,34 @@
 //! Stable words of an utterance under way, and the detection of the hub's own reply in an utterance.
 
 use antiphon_text::words::letters;
+use antiphon_types::Timestamp;
 use serde::{Deserialize, Serialize};
+use std::time::Duration;
 
-/// Partials that have to agree on a word: of a recognizer that does not say which words it is sure of, of one that is sure of
-/// this word, and of one that is not. With Whisper base and partials of every 0.5 s, 1 of 182 words that were sent of 65 clips
-/// changed, and 42 % of all words were sent before the end; two that agree change 31 of 275.
-const AGREEING: usize = 2;
-const AGREEING_IF_SURE: usize = 3;
-const AGREEING_IF_UNSURE: usize = 5;
+/// Of a recognizer that does not say which words it is sure of.
+const AGREEMENT: Agreement = Agreement { partials: 2, lasts: Duration::ZERO };
+
+/// Of one that is sure of the word. With Whisper base and partials of every 0.5 s, 1 of 182 words that were sent of 65 clips
+/// changed, and 42 % of all words were sent before the end; two that agree change 31 of 275. A fast machine makes partials
+/// of nearly the same sound, which agree on the same mistakes: there the time counts.
+const AGREEMENT_IF_SURE: Agreement = Agreement { partials: 3, lasts: Duration::from_millis(900) };
+
+/// Of one that is not.
+const AGREEMENT_IF_UNSURE: Agreement = Agreement { partials: 5, lasts: Duration::from_millis(1_800) };
+
+/// What it takes until a word is sent.
+#[derive(Clone, Copy)]
+struct Agreement {
+    /// Partials in a row that have the word.
+    partials: usize,
+    /// The time from the first of them to the last.
+    lasts: Duration,
+}
 
 /// Deltas on the wire can only be appended, while a recognizer revises its hypothesis. A word is sent once consecutive
 /// partials agree on it and on all words before it (LocalAgreement: Liu, Spanakis and Niehues, 2020), and is never taken back:
-/// later partials only determine which of their words follow the sent ones. Two have to agree, or more where the recognizer
-/// says how sure it is. What is not sent yet is the draft.
+/// later partials only determine which of their words follow the sent ones. Two have to agree, or more, and for some time,
+/// where the recognizer says how sure it is. What is not sent yet is the draft.
 ///
 /// The last word of a partial is not sent: the audio may end within it, and recognizers end each partial like a sentence.
 /// Its mark is withdrawn when a word follows, which decides the spelling that is sent.
@@ -24,29 +39,39 @@ pub struct Captions {
     /// Of each word of the last partial, how many partials in a row had it; of a snapshot without them, one.
     #[serde(default)]
     n_agreeing: Vec<usize>,
+    /// And since when; of a snapshot without them, since the next partial.
+    #[serde(default)]
+    agreeing_since: Vec<Timestamp>,
 }
 
 impl Captions {
-    /// Takes the next partial, with the number of its first words that the recognizer is sure of, and returns the words to
-    /// send now, each with the space before it if it had one.
-    pub fn partial(&mut self, text: &str, n_sure_words: Option<u32>) -> Option<String> {
+    /// Takes the next partial, with the number of its first words that the recognizer is sure of and the time at which it
+    /// has come, and returns the words to send now, each with the space before it if it had one.
+    pub fn partial(&mut self, text: &str, n_sure_words: Option<u32>, now: Timestamp) -> Option<String> {
         let words = parted(text);
         // A difference in case or punctuation is no disagreement.
         let n_same = words.iter().zip(&self.last).take_while(|(new, old)| same(new, old)).count();
         let before = |i: usize| if i < n_same { self.n_agreeing.get(i).copied().unwrap_or(1) } else { 0 };
         let n_agreeing: Vec<usize> = (0..words.len()).map(|i| before(i) + 1).collect();
+        let since = |i: usize| if i < n_same { self.agreeing_since.get(i).copied().unwrap_or(now) } else { now };
+        let agreeing_since: Vec<Timestamp> = (0..words.len()).map(since).collect();
         let needed = |i: usize| match n_sure_words {
-            None => AGREEING,
-            Some(n) if i < n as usize => AGREEING_IF_SURE,
-            Some(_) => AGREEING_IF_UNSURE,
+            None => AGREEMENT,
+            Some(n) if i < n as usize => AGREEMENT_IF_SURE,
+            Some(_) => AGREEMENT_IF_UNSURE,
         };
-        let agreed = n_agreeing.iter().enumerate().take_while(|(i, n)| **n >= needed(*i)).count();
+        let agrees = |i: usize| {
+            let needed = needed(i);
+            n_agreeing[i] >= needed.partials && now.since(agreeing_since[i]) >= needed.lasts
+        };
+        let agreed = (0..words.len()).take_while(|i| agrees(*i)).count();
         let stable = &words[..agreed.min(words.len().saturating_sub(1))];
         let unsent = &stable[end_of(&self.sent, stable)..];
         let delta = unsent.concat();
         self.sent.extend_from_slice(unsent);
         self.last = words;
         self.n_agreeing = n_agreeing;
+        self.agreeing_since = agreeing_since;
         (!delta.is_empty()).then_some(delta)
     }
 
@@ -143,21 +168,21 @@ mod tests {
     #[test]
     fn a_word_is_sent_once_two_partials_agree() {
         let mut captions = Captions::default();
-        assert_eq!(captions.partial("what", None), None);
-        assert_eq!(captions.partial("what is", None), Some("what".into()));
-        assert_eq!(captions.partial("what it", None), None);
-        assert_eq!(captions.partial("what it takes", None), Some(" it".into()));
-        assert_eq!(captions.partial("that it takes to", None), None);
-        assert_eq!(captions.partial("that it takes to", None), Some(" takes".into()));
-        assert_eq!(captions.partial("that it takes to do", None), Some(" to".into()));
+        assert_eq!(captions.partial("what", None, Timestamp::default()), None);
+        assert_eq!(captions.partial("what is", None, Timestamp::default()), Some("what".into()));
+        assert_eq!(captions.partial("what it", None, Timestamp::default()), None);
+        assert_eq!(captions.partial("what it takes", None, Timestamp::default()), Some(" it".into()));
+        assert_eq!(captions.partial("that it takes to", None, Timestamp::default()), None);
+        assert_eq!(captions.partial("that it takes to", None, Timestamp::default()), Some(" takes".into()));
+        assert_eq!(captions.partial("that it takes to do", None, Timestamp::default()), Some(" to".into()));
     }
 
     #[test]
     fn the_end_sends_the_rest() {
         let mut captions = Captions::default();
         assert_eq!(captions.rest("what is it"), Some("what is it".into()));
-        captions.partial("what is", None);
-        captions.partial("what is it", None);
+        captions.partial("what is", None, Timestamp::default());
+        captions.partial("what is it", None, Timestamp::default());
         assert_eq!(captions.rest("what is it"), Some(" it".into()));
         assert_eq!(captions.rest("what is"), None);
         assert_eq!(captions.rest("what was it"), None, "nothing can be taken back");
@@ -167,7 +192,10 @@ mod tests {
     /// What is sent over these partials, a bar behind each.
     fn sent<'a>(partials: impl IntoIterator<Item = &'a str>) -> String {
         let mut captions = Captions::default();
-        partials.into_iter().map(|text| captions.partial(text, None).unwrap_or_default() + "|").collect()
+        partials
+            .into_iter()
+            .map(|text| captions.partial(text, None, Timestamp::default()).unwrap_or_default() + "|")
+            .collect()
     }
 
     #[test]
@@ -190,8 +218,8 @@ mod tests {
     fn a_language_without_blanks_is_sent_as_it_is_spoken() {
         assert_eq!(sent(["今天", "今天天气", "今天天气很好。", "今天天气很好。我"]), "|今天|天气|很好。|");
         let mut captions = Captions::default();
-        captions.partial("今天天", None);
-        captions.partial("今天天气", None);
+        captions.partial("今天天", None, Timestamp::default());
+        captions.partial("今天天气", None, Timestamp::default());
         assert_eq!(captions.rest("今天天气很好。"), Some("气很好。".into()));
     }
 
@@ -214,27 +242,42 @@ mod tests {
             let mut ends: Vec<usize> = cuts.into_iter().map(|cut| text.char_indices().nth(cut).map_or(text.len(), |(at, _)| at)).collect();
             ends.sort_unstable();
             let mut captions = Captions::default();
-            let sent: String = ends.iter().filter_map(|end| captions.partial(text[..*end].trim_end(), None)).collect();
+            let sent: String = ends.iter().filter_map(|end| captions.partial(text[..*end].trim_end(), None, Timestamp::default())).collect();
             proptest::prop_assert_eq!(sent + &captions.rest(&text).unwrap_or_default(), text);
         }
     }
 
+    /// What is sent over these partials, each with its sure words, that come at this interval, a bar behind each.
+    fn sent_every(ms: u64, partials: &[(&str, u32)]) -> String {
+        let mut captions = Captions::default();
+        let sent = partials.iter().enumerate().map(|(i, (text, n_sure))| {
+            let now = Timestamp::from_ms(5_000 + ms * i as u64);
+            captions.partial(text, Some(*n_sure), now).unwrap_or_default() + "|"
+        });
+        sent.collect()
+    }
+
     #[test]
     fn words_that_the_recognizer_is_not_sure_of_wait_longer() {
-        let mut captions = Captions::default();
-        let mut sent = |text: &str, n_sure| captions.partial(text, Some(n_sure)).unwrap_or_default();
-        assert_eq!([sent("and so it", 3), sent("and so it was", 4)], ["", ""]);
-        assert_eq!(sent("and so it was a", 1), "and", "of three the first is sure, the others are not");
-        assert_eq!(sent("and so it was a", 1), "");
-        assert_eq!(sent("and so it was a", 1), " so it", "five agree");
-        assert_eq!(sent("and so it was a", 5), " was");
+        let text = "and so it was a";
+        let partials = [("and so it", 3), ("and so it was", 4), (text, 1), (text, 1), (text, 1), (text, 5)];
+        assert_eq!(sent_every(500, &partials), "||and|| so it| was|", "of three the first is sure; five agree");
+    }
+
+    #[test]
+    fn partials_that_come_fast_have_to_agree_for_longer() {
+        let sure = [("and so it was a", 5); 11];
+        assert_eq!(sent_every(100, &sure), "|||||||||and so it was||");
+        let unsure = [("and so it was a", 0); 11];
+        assert_eq!(sent_every(200, &unsure), "|||||||||and so it was||");
+        assert_eq!(sent_every(2_000, &unsure), "||||and so it was|||||||", "slow ones have to be as many");
     }
 
     #[test]
     fn the_draft_is_what_is_not_sent() {
         let mut captions = Captions::default();
         let mut draft = |text: &str| {
-            captions.partial(text, None);
+            captions.partial(text, None, Timestamp::default());
             captions.draft()
         };
         assert_eq!(draft("No."), "No");

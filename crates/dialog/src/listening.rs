@@ -356,6 +356,7 @@ impl Dialog {
 
     pub(super) fn partial(&mut self, item: ItemId, text: &str, n_sure_words: Option<u32>) {
         let is_tentative = self.weigh(&item, text, false);
+        let now = self.now;
         let listening = &mut self.listening;
         let is_live = self.settings.live_transcripts || self.playback == PlaybackControl::Server;
         let lasts = listening.speaking.as_ref().is_some_and(|utterance| utterance.item == item);
@@ -363,7 +364,7 @@ impl Dialog {
         let Some(utterance) = under_way.find(|utterance| utterance.item == item) else { return };
         let part = utterance.part;
         let before = utterance.captions.draft();
-        let delta = utterance.captions.partial(text, n_sure_words);
+        let delta = utterance.captions.partial(text, n_sure_words, now);
         let draft = utterance.captions.draft();
         if is_tentative || (lasts && !is_live) {
             utterance.pending_caption.extend(delta);

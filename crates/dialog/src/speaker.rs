@@ -10,10 +10,6 @@ use super::{Dialog, Notice};
 use antiphon_types::{ItemId, Samples};
 use serde::{Deserialize, Serialize};
 
-/// Voiced sound of the user from which a profile is complete, 3 s: what speaker models are commonly tested with at the
-/// least.
-const ENROLLED_FROM: Samples = Samples(3 * 16_000);
-
 /// A profile that has heard more weighs new speech as if it had heard this much, 30 s: it follows a voice that changes
 /// over minutes, and one utterance that was taken for the user's by mistake changes it little.
 const MEMORY: Samples = Samples(30 * 16_000);
@@ -49,8 +45,10 @@ pub struct VoiceSample {
 }
 
 /// The user's voice, as far as it was heard. It lives in memory, with its session.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct SpeakerProfile {
+    /// The voiced sound from which it is complete.
+    complete_from: Samples,
     /// Of length 1; empty before anything was heard.
     embedding: Vec<f32>,
     level_db: f32,
@@ -58,9 +56,14 @@ pub struct SpeakerProfile {
 }
 
 impl SpeakerProfile {
+    /// Of a user who was not heard yet; it is complete from so much voiced sound on.
+    pub fn new(complete_from: Samples) -> Self {
+        Self { complete_from, embedding: Vec::new(), level_db: 0.0, voiced: Samples::ZERO }
+    }
+
     /// Whether enough was heard to compare others with it.
     pub fn is_complete(&self) -> bool {
-        self.voiced >= ENROLLED_FROM
+        self.voiced >= self.complete_from
     }
 
     /// Adds an utterance of the user's.
@@ -298,7 +301,7 @@ mod tests {
 
     #[test]
     fn a_profile_is_complete_after_three_seconds_and_then_changes_slowly() {
-        let mut profile = SpeakerProfile::default();
+        let mut profile = SpeakerProfile::new(Samples(48_000));
         let user = sample([1.0, 0.0], -20.0, 1_500);
         profile.learn(&user);
         assert!(!profile.is_complete());

@@ -43,6 +43,9 @@ pub struct SpeakerThresholds {
 /// The shortest audio that most models tell voices apart by, 0.7 s; with less they confuse people often.
 const LEAST: Samples = Samples(11_200);
 
+/// Voiced sound of the user from which most models know the voice, 3 s: what they are commonly tested with at the least.
+const ENROLLED_FROM: Samples = Samples(3 * 16_000);
+
 /// The speaker model port: one model, shared by all sessions.
 pub trait SpeakerModel: Send + Sync {
     /// The model's name as configured.
@@ -54,6 +57,11 @@ pub trait SpeakerModel: Send + Sync {
     /// The shortest audio that is worth a query.
     fn least(&self) -> Samples {
         LEAST
+    }
+
+    /// Voiced sound of the user from which others are compared with it.
+    fn enrolled_from(&self) -> Samples {
+        ENROLLED_FROM
     }
 
     /// The longest audio that the model considers; earlier audio is ignored.

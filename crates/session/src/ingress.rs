@@ -255,7 +255,9 @@ impl Ingress {
             // What sounds in the background, or before the voice, is none of it.
             if !self.turn.is_active() {
                 ear.restart();
-                ear.hear_background(window.words);
+                if !window.may_hold_reply {
+                    ear.hear_background(window.words);
+                }
             } else if self.turn.is_voiced() && heard.features.probability >= self.turns.thresholds().voiced {
                 ear.hear(window.words);
             }
@@ -567,6 +569,31 @@ mod tests {
         assert_eq!(hear(&mut ingress, false, 4, &mut input), 1);
         ingress.request_provisional(&"item".into());
         assert_eq!(hear(&mut ingress, true, 4, &mut input) + hear(&mut ingress, false, 4, &mut input), 0, "on its way");
+    }
+
+    #[test]
+    fn what_sounds_before_the_voice_and_without_a_reply_is_its_background() {
+        let turns = Turns::Detected {
+            thresholds: Thresholds::from_ms(0.5, 32, 500),
+            padding: Samples(4_800),
+            ending: Ending::Silence,
+        };
+        let mut ingress = Ingress::new(Arc::new(FakeVad), Format::Pcm16, turns, Recorder::default());
+        ingress.lock_speaker(Some(Arc::new(FakeSpeakerModel::parts_at(10_000))));
+        let hears = |ingress: &mut Ingress, sample: i16, ms: usize| {
+            let audio: Vec<u8> = std::iter::repeat_n(sample.to_le_bytes(), 24 * ms).flatten().collect();
+            ingress.push(&audio).expect("whole samples");
+            while ingress.advance() != Advance::Starved {}
+            ingress.ear().expect("there is one").background_level()
+        };
+        let before = hears(&mut ingress, 400, 1_500);
+        assert!((before - 400.0).abs() < 10.0, "{before}");
+        assert_eq!(hears(&mut ingress, 20_000, 1_000), before, "a voice is no background");
+        let after = hears(&mut ingress, 400, 1_500);
+        let reply = Pcm { samples: vec![5_000; 16_000], rate: SampleRate::HZ_16000 };
+        ingress.played(ingress.position(), &reply);
+        assert_eq!(hears(&mut ingress, 900, 500), after, "a reply that may come back is none");
+        assert!(hears(&mut ingress, 900, 4_000) > after + 100.0);
     }
 
     #[test]

@@ -16,6 +16,8 @@ pub(super) struct Window<'a> {
     pub(super) voice: &'a [i16],
     /// For the recognizer.
     pub(super) words: &'a [i16],
+    /// A reply that plays, or has just ended, may be in it.
+    pub(super) may_hold_reply: bool,
 }
 
 /// The samples of one microphone that wait to be judged, mono at 16 kHz.
@@ -97,7 +99,8 @@ impl Microphone {
         self.n_waiting -= n;
         let is_residual = self.hears_reply || self.reduction.is_none();
         let words = &self.words[range.clone()];
-        Some(Window { voice: if is_residual { &self.left[range] } else { words }, words })
+        let voice = if is_residual { &self.left[range] } else { words };
+        Some(Window { voice, words, may_hold_reply: self.hears_reply })
     }
 
     /// A copy of the audio that is in no window yet, without what the noise reduction holds back (some milliseconds).

@@ -18,7 +18,7 @@ use antiphon_engine_api::stt::{RATE, SttError, SttOptions, SttUtterance, request
 use antiphon_engine_api::tts::{VoiceScope, find_voice};
 use antiphon_telemetry::Endpoint;
 use antiphon_text::{Chunk, Chunker, Language};
-use antiphon_types::{BrownoutLevel, Meter, SampleRate, Samples};
+use antiphon_types::{BrownoutLevel, Meter, SampleRate, Samples, Timestamp};
 use std::time::Duration;
 use tokio::time::{timeout, timeout_at};
 
@@ -175,16 +175,18 @@ impl Transcriber {
         self.n_samples += n;
         self.since_partial += n;
         // Charged as it is taken: the client may go before the end.
-        let ms = Samples(self.n_samples as u64).as_ms(RATE) - before;
-        self.spender.consumer.spend(Resource::Transcription, ms);
-        self.spender.consumer.count(Count::TranscribedMs, ms);
+        let ms = Samples(self.n_samples as u64).as_ms(RATE);
+        self.spender.consumer.spend(Resource::Transcription, ms - before);
+        self.spender.consumer.count(Count::TranscribedMs, ms - before);
         if self.since_partial < PARTIAL_EVERY {
             return Ok(None);
         }
         self.since_partial = 0;
         let partial = timeout(BEHIND, self.utterance.partial()).await.unwrap_or(Err(SttError::Behind(BEHIND)));
         let partial = partial.map_err(ApiError::from)?.filter(|partial| !partial.text.is_empty());
-        Ok(partial.and_then(|partial| self.captions.partial(partial.text.trim(), partial.n_sure_words)))
+        // The time of the sound: a file may come faster.
+        let at = Timestamp::from_ms(ms);
+        Ok(partial.and_then(|partial| self.captions.partial(partial.text.trim(), partial.n_sure_words, at)))
     }
 
     /// Ends the utterance and waits for its transcript, `stt.timeout_ms` and twice the length of the audio at most.

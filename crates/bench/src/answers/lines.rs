@@ -66,7 +66,7 @@ pub(super) struct Answer {
 }
 
 impl Answer {
-    /// The country code of a number at which its language is spoken.
+    /// The country code of a number at which its language is spoken; of one that is not listed, that of English.
     pub(super) fn country_code(&self) -> &'static str {
         match self.language.as_str() {
             "de" => "+49",

@@ -18,7 +18,8 @@ Examples:
 
 A hub of its own calls phones of the benchmark by SIP, which play greetings, screening prompts, menus and people's words
 in real time, at -12 to -30 dB, with a line's noise; three of four answering machines beep. An answer is spoken by a
-voice of its language, and left out where there is none; the number that is called is one of its country. Of several reports the last one within 2 s counts.
+voice of its language, at a number of its country, and left out where there is none. Of several reports the last one
+within 2 s counts.
 
 Goals: 97 % right within 2 s of the last word; at most 1 % of the people taken for machines, at any time. What went
 wrong is listed with when it was reported, from the last word on, and with what the recognizer heard.

@@ -16,6 +16,9 @@ const FAR_DB: f32 = 7.0;
 /// The shortest sound whose level is compared, 350 ms: a short word. The levels of its windows differ by 10 dB.
 const LEAST: Samples = Samples(5_600);
 
+/// Voiced sound from which the user's level is known, 1.5 s: see [`FAR_DB`], and no clip is one word.
+const ENROLLED_FROM: Samples = Samples(24_000);
+
 /// The latest sound whose level is compared, 3 s.
 const SPAN: Samples = Samples(48_000);
 
@@ -35,6 +38,10 @@ impl SpeakerModel for Loudness {
 
     fn least(&self) -> Samples {
         LEAST
+    }
+
+    fn enrolled_from(&self) -> Samples {
+        ENROLLED_FROM
     }
 
     fn span(&self) -> Samples {

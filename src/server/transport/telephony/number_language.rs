@@ -1,16 +1,16 @@
 //! The language that is likely spoken at a telephone number: that of most people in its country.
 //!
-//! Calls are opened with the number of their other side's. The recognizer tries the language first where it detects
-//! languages, and hears another one all the same; nothing else depends on it.
+//! A call's session begins with the language of the other side's number. A recognizer that detects languages tries it
+//! first and still hears every other one. Nothing else depends on it.
 
-/// Country codes of ITU-T Recommendation E.164 with the ISO 639-1 code of the language that most people there speak.
-/// Countries without such a language are missing, as is what Whisper does not know.
-const LANGUAGES: [(&str, &[&str]); 39] = [
+/// Country codes of ITU-T Recommendation E.164 with the ISO 639-1 code of the language that most people there speak. Other
+/// countries have none here.
+const LANGUAGES: [(&str, &[&str]); 48] = [
     (
         "ar",
         &[
             "20", "212", "213", "216", "218", "249", "961", "962", "963", "964", "965", "966", "967", "968", "970",
-            "973", "974",
+            "973",
         ],
     ),
     ("az", &["994"]),
@@ -42,34 +42,54 @@ const LANGUAGES: [(&str, &[&str]); 39] = [
     ("it", &["39"]),
     ("ja", &["81"]),
     ("ka", &["995"]),
+    ("km", &["855"]),
     ("ko", &["82"]),
     ("lt", &["370"]),
     ("lv", &["371"]),
     ("mk", &["389"]),
+    ("mn", &["976"]),
+    ("ms", &["60"]),
+    ("ne", &["977"]),
     ("nl", &["31", "32"]),
     ("no", &["47"]),
     ("pl", &["48"]),
-    ("pt", &["351", "55"]),
+    ("pt", &["244", "351", "55"]),
     ("ro", &["373", "40"]),
     ("ru", &["375", "7"]),
     ("sk", &["421"]),
     ("sl", &["386"]),
-    ("sr", &["381", "382"]),
+    ("sq", &["355", "383"]),
+    ("sr", &["381"]),
     ("sv", &["46"]),
+    ("th", &["66"]),
+    ("tr", &["90"]),
+    ("uk", &["380"]),
+    ("vi", &["84"]),
     ("zh", &["86", "886"]),
 ];
 
-/// The language of `+4930...`, `tel:+49-30-...` or `sip:+4930...@host`; `None`: it has no country code, or none of a
-/// language that most people there speak.
+/// What Twilio sends in the place of a number that is withheld: keypads' letters of "restricted", "anonymous", "unknown",
+/// "unavailable" and "blocked".
+const WITHHELD: [&str; 5] = ["7378742833", "266696687", "8656696", "86282452253", "2562533"];
+
+/// The language of `+4930...`, `tel:+49-30-...` or `sip:+4930...@host`; `None`: it has no country code, or none that is
+/// listed.
 pub(super) fn language_of_number(number: &str) -> Option<&'static str> {
-    let scheme = ["tel:", "sip:", "sips:"].iter().find_map(|scheme| number.strip_prefix(scheme));
-    let international = scheme.unwrap_or(number).strip_prefix('+')?;
+    let scheme = number.split_once(':').filter(|(scheme, _)| is_scheme(scheme));
+    let international = scheme.map_or(number, |(_, rest)| rest).strip_prefix('+')?;
     let is_visual = |c: &char| matches!(c, '-' | '.' | ' ' | '(' | ')');
     let digits = international.chars().filter(|c| !is_visual(c)).take_while(char::is_ascii_digit);
-    // No country code begins with another one.
     let digits: String = digits.collect();
+    if WITHHELD.contains(&digits.as_str()) {
+        return None;
+    }
+    // No country code begins with another one.
     let (language, _) = LANGUAGES.iter().find(|(_, codes)| codes.iter().any(|code| digits.starts_with(code)))?;
     Some(language)
+}
+
+fn is_scheme(name: &str) -> bool {
+    ["tel", "sip", "sips"].iter().any(|scheme| name.eq_ignore_ascii_case(scheme))
 }
 
 #[cfg(test)]
@@ -87,7 +107,11 @@ mod tests {
             ("+42112", Some("sk")),
             ("+4212", Some("sk")),
             ("+42312", Some("de")),
+            ("TEL:+4930123", Some("de")),
+            ("+90212", Some("tr")),
             ("+91221", None),
+            ("+7378742833", None),
+            ("+86282452253", None),
             ("03012345", None),
             ("sip:anna+49@example.com", None),
             ("tel:+", None),

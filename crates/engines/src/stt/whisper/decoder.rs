@@ -285,8 +285,8 @@ impl Decoder {
         params.set_tokens(&ask.prompt);
         let positions = self.positions_of(attempt, pcm.len());
         let state = self.state()?;
-        state.positions = Some(positions);
         let done = ffi::run(&mut state.state, params, pcm, cancel);
+        state.positions = done.is_ok().then_some(positions);
         if done.as_ref().is_err_and(ffi::has_freed_state) {
             self.abandon_state();
         }
@@ -558,6 +558,7 @@ fn failed(what: &str, error: WhisperError) -> SttError {
 
 #[cfg(test)]
 mod tests {
+    use super::super::states::States;
     use super::super::tests::{config, spoken, unpacked};
     use super::*;
     use crate::stt::SttConfig;
@@ -622,6 +623,23 @@ mod tests {
         assert_eq!(model.states.n_made(), 0);
         assert_eq!(decode(&mut decoder, &pcm, &Ask::default(), true), first);
         assert_eq!(model.states.n_made(), 1);
+    }
+
+    #[test]
+    fn a_decoder_makes_the_memory_that_it_may_need_when_it_begins() {
+        let folder = unpacked();
+        let mut model = Model::load(&config(&folder)).expect("it loads");
+        model.states = States::new(2);
+        let model = Arc::new(model);
+        let mut decoders = Vec::new();
+        for n_made in [1, 2, 2] {
+            decoders.push(Decoder::new(model.clone()).expect("there is memory"));
+            assert_eq!(model.states.n_made(), n_made);
+        }
+        for n_made in [2, 1, 0] {
+            decoders.pop();
+            assert_eq!(model.states.n_made(), n_made);
+        }
     }
 
     #[test]

@@ -1,8 +1,8 @@
 //! The `whisper` engine: whisper.cpp through whisper-rs, any ggml model, on the processor or (feature `cuda`) a GPU.
 //!
 //! The root's assembly calls [`open`]; sessions see the port it returns. The model is in memory once a device; each replica
-//! has its device and takes one utterance at a time; working memories (`states`) are as many as decodings run at a time. While the person speaks, the audio so far
-//! is decoded repeatedly from its beginning (`stream`): a partial transcript is the latest hypothesis (what two agree on is
+//! has its device and takes one utterance at a time. Working memories (`states`) are as many as decodings run at a time.
+//! While the person speaks, the audio so far is decoded repeatedly from its beginning (`stream`): a partial transcript is the latest hypothesis (what two agree on is
 //! reported: `dialog/captions.rs`), and the draft of the next one (`search`). An energy gate (`voiced`) precedes a decoding, and
 //! `judge` decides afterwards whether the text was said at all. A file is checked (`file`) before whisper.cpp reads it. The
 //! engine never decides when speech ends. Of an utterance nothing is kept but its last words, as that draft, while it lasts, and
@@ -38,7 +38,8 @@ use decoder::Decoder;
 use std::time::Duration;
 use stream::WhisperStream;
 
-/// The idle time after which a decoder gives its working memory back: longer than a conversation pauses.
+/// The idle time after which a decoder ends, and with it a working memory that is one too many: longer than a conversation
+/// pauses.
 const IDLE: Duration = Duration::from_secs(300);
 
 /// Loads the model for each device and makes `config.decoders` replicas, which take the devices in turn: on GPUs at once, on the

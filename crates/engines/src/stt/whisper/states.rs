@@ -20,6 +20,12 @@ pub(super) struct State {
     pub(super) positions: Option<usize>,
 }
 
+impl State {
+    fn new(state: WhisperState) -> Self {
+        Self { state, positions: None }
+    }
+}
+
 #[derive(Default)]
 struct Kept {
     /// Those that no decoding uses, the last used at the end.
@@ -41,19 +47,25 @@ impl States {
     /// There is no memory for it: the decoder does not begin.
     pub(super) fn join(&self, make: impl FnOnce() -> Result<WhisperState, WhisperError>) -> Result<(), WhisperError> {
         let mut kept = self.kept();
+        let is_needed = kept.n_made < self.most;
         kept.n_decoders += 1;
-        if kept.n_made >= self.most {
+        kept.n_made += usize::from(is_needed);
+        drop(kept);
+        if !is_needed {
             return Ok(());
         }
-        drop(kept);
-        match self.take(make) {
-            Ok(state) => self.give_back(state),
+        match make() {
+            Ok(state) => {
+                self.give_back(State::new(state));
+                Ok(())
+            }
             Err(error) => {
-                self.kept().n_decoders -= 1;
-                return Err(error);
+                let mut kept = self.kept();
+                kept.n_decoders -= 1;
+                kept.n_made -= 1;
+                Err(error)
             }
         }
-        Ok(())
     }
 
     /// A decoder ends: the memories of which there are more than decoders are freed.
@@ -82,7 +94,7 @@ impl States {
         kept.n_made += 1;
         drop(kept);
         match make() {
-            Ok(state) => Ok(State { state, positions: None }),
+            Ok(state) => Ok(State::new(state)),
             Err(error) => {
                 self.kept().n_made -= 1;
                 Err(error)

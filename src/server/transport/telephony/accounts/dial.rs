@@ -185,7 +185,7 @@ impl PlannedCall {
     /// Opens the session and lists the call.
     async fn begin(self, peer_id: String, at_provider: CallAtProvider) -> RingingCall {
         let Self { transport, provider, caller, to, recital, origin, admitted, expected, place, .. } = self;
-        // Who answers speaks, and not who asks for the call.
+        // The called person speaks, not the client that requested the call.
         let caller = Caller { language: language_of_number(&to), ..caller };
         let tasks = transport.sessions.setup.tasks.clone();
         let (transfers, requests) = CallTransfers::new(provider.redirect(), Some(to), tasks);

@@ -188,7 +188,7 @@ impl Dialer {
                 DialError::Wrong("from", takes.into())
             }
         })?;
-        // Who answers speaks, and not who asks for the call.
+        // The called person speaks, not the client that requested the call.
         let caller = Caller { language: language_of_number(&to), ..caller };
         let tasks = transport.sessions.setup.tasks.clone();
         let (transfers, requests) = CallTransfers::new(Some(Arc::new(dialog.referrer())), Some(to), tasks);
