@@ -469,6 +469,7 @@ async fn one_abusive_key_costs_the_others_nothing() {
     let hub = hub(config(""), Keys::of_text(&keys).expect("keys")).await;
     let mut honest = connect(&hub, "bob").await;
     honest.until("session.created").await;
+    let began = Instant::now();
     let is_over = AtomicBool::new(false);
     let abuse = async {
         let mut asked = 0;
@@ -491,7 +492,9 @@ async fn one_abusive_key_costs_the_others_nothing() {
         is_over.store(true, Ordering::Relaxed);
     };
     let ((asked, refused), ()) = tokio::join!(abuse, canary);
-    assert!(refused >= asked - 50, "{refused} of {asked}");
+    // The burst of both limits, what they let through in the time that the answers took, and one of each.
+    let admitted = 25 + 25 * began.elapsed().as_secs().div_ceil(60) as usize + 2;
+    assert!(refused + admitted >= asked, "{refused} of {asked}");
     let (_, _, usage) = http(&hub, "GET", "/api/usage", "bob", "").await;
     assert_eq!(usage["data"][0]["total"]["refused"], 0);
 }

@@ -50,6 +50,7 @@ impl Conversation {
         let socket = hub.connect("?audio=pcm16").await;
         let mut conversation = Self { hub, socket, sequence: 0 };
         conversation.lock(true).await;
+        conversation.says(&quiet(1_000)).await;
         conversation.says(&[user(4_000), quiet(800)].concat()).await;
         conversation.socket.until("antiphon.output_audio.sent").await;
         // What was sent ahead sounds.

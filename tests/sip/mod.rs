@@ -117,10 +117,11 @@ async fn the_language_of_the_callers_country_is_tried_first() {
     let (config, sip) = config();
     let stt = FakeStt::hears(["hello"]);
     let hub = Hub::start(engines(stt.clone(), FakeLlm::says(["Hi."]), FakeTts::default()), config).await;
-    let mut phone = Phone::connect(sip, Options::default()).await;
+    let mut phone = Phone::connect(sip, Options { to: "+4930123", ..Options::default() }).await;
     phone.speak(500).await;
     phone.until("the reply is heard", |phone| phone.heard_ms() >= 130).await;
-    assert_eq!(stt.speakers()[0], Some(SpeakerState::PreferredLanguage("en".into())));
+    let of_caller = SpeakerState::PreferredLanguage("en".into());
+    assert_eq!(stt.speakers()[0], Some(of_caller), "of +15550199, not of the number that was called");
     hub.stop().await;
 }
 

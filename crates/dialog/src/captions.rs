@@ -16,6 +16,19 @@ const AGREEMENT_IF_SURE: Agreement = Agreement { partials: 3, lasts: Duration::f
 /// Of one that is not.
 const AGREEMENT_IF_UNSURE: Agreement = Agreement { partials: 5, lasts: Duration::from_millis(1_800) };
 
+/// Of words that the recognizer does not change any more.
+const NO_AGREEMENT: Agreement = Agreement { partials: 1, lasts: Duration::ZERO };
+
+/// A partial transcript, as recognizers give it.
+pub struct Partial<'a> {
+    /// The words so far.
+    pub text: &'a str,
+    /// How many of the first ones the recognizer is sure of; `None`: it does not say.
+    pub n_sure_words: Option<u32>,
+    /// How many of the first ones later partials do not change.
+    pub n_settled_words: u32,
+}
+
 /// What it takes until a word is sent.
 #[derive(Clone, Copy)]
 struct Agreement {
@@ -28,7 +41,7 @@ struct Agreement {
 /// Deltas on the wire can only be appended, while a recognizer revises its hypothesis. A word is sent once consecutive
 /// partials agree on it and on all words before it (LocalAgreement: Liu, Spanakis and Niehues, 2020), and is never taken back:
 /// later partials only determine which of their words follow the sent ones. Two have to agree, or more, and for some time,
-/// where the recognizer says how sure it is. What is not sent yet is the draft.
+/// where the recognizer says how sure it is; one where its words are settled. What is not sent yet is the draft.
 ///
 /// The last word of a partial is not sent: the audio may end within it, and recognizers end each partial like a sentence.
 /// Its mark is withdrawn when a word follows, which decides the spelling that is sent.
@@ -45,17 +58,18 @@ pub struct Captions {
 }
 
 impl Captions {
-    /// Takes the next partial, with the number of its first words that the recognizer is sure of and the time at which it
-    /// has come, and returns the words to send now, each with the space before it if it had one.
-    pub fn partial(&mut self, text: &str, n_sure_words: Option<u32>, now: Timestamp) -> Option<String> {
-        let words = parted(text);
+    /// Takes the next partial and the time at which it has come, and returns the words to send now, each with the space
+    /// before it if it had one.
+    pub fn partial(&mut self, partial: &Partial<'_>, now: Timestamp) -> Option<String> {
+        let words = parted(partial.text);
         // A difference in case or punctuation is no disagreement.
         let n_same = words.iter().zip(&self.last).take_while(|(new, old)| same(new, old)).count();
         let before = |i: usize| if i < n_same { self.n_agreeing.get(i).copied().unwrap_or(1) } else { 0 };
         let n_agreeing: Vec<usize> = (0..words.len()).map(|i| before(i) + 1).collect();
         let since = |i: usize| if i < n_same { self.agreeing_since.get(i).copied().unwrap_or(now) } else { now };
         let agreeing_since: Vec<Timestamp> = (0..words.len()).map(since).collect();
-        let needed = |i: usize| match n_sure_words {
+        let needed = |i: usize| match partial.n_sure_words {
+            _ if i < partial.n_settled_words as usize => NO_AGREEMENT,
             None => AGREEMENT,
             Some(n) if i < n as usize => AGREEMENT_IF_SURE,
             Some(_) => AGREEMENT_IF_UNSURE,
@@ -165,24 +179,29 @@ fn common_in_order(a: &[String], b: &[String]) -> usize {
 mod tests {
     use super::*;
 
+    /// Of a recognizer that does not say how sure it is.
+    fn partial(captions: &mut Captions, text: &str) -> Option<String> {
+        captions.partial(&Partial { text, n_sure_words: None, n_settled_words: 0 }, Timestamp::default())
+    }
+
     #[test]
     fn a_word_is_sent_once_two_partials_agree() {
         let mut captions = Captions::default();
-        assert_eq!(captions.partial("what", None, Timestamp::default()), None);
-        assert_eq!(captions.partial("what is", None, Timestamp::default()), Some("what".into()));
-        assert_eq!(captions.partial("what it", None, Timestamp::default()), None);
-        assert_eq!(captions.partial("what it takes", None, Timestamp::default()), Some(" it".into()));
-        assert_eq!(captions.partial("that it takes to", None, Timestamp::default()), None);
-        assert_eq!(captions.partial("that it takes to", None, Timestamp::default()), Some(" takes".into()));
-        assert_eq!(captions.partial("that it takes to do", None, Timestamp::default()), Some(" to".into()));
+        assert_eq!(partial(&mut captions, "what"), None);
+        assert_eq!(partial(&mut captions, "what is"), Some("what".into()));
+        assert_eq!(partial(&mut captions, "what it"), None);
+        assert_eq!(partial(&mut captions, "what it takes"), Some(" it".into()));
+        assert_eq!(partial(&mut captions, "that it takes to"), None);
+        assert_eq!(partial(&mut captions, "that it takes to"), Some(" takes".into()));
+        assert_eq!(partial(&mut captions, "that it takes to do"), Some(" to".into()));
     }
 
     #[test]
     fn the_end_sends_the_rest() {
         let mut captions = Captions::default();
         assert_eq!(captions.rest("what is it"), Some("what is it".into()));
-        captions.partial("what is", None, Timestamp::default());
-        captions.partial("what is it", None, Timestamp::default());
+        partial(&mut captions, "what is");
+        partial(&mut captions, "what is it");
         assert_eq!(captions.rest("what is it"), Some(" it".into()));
         assert_eq!(captions.rest("what is"), None);
         assert_eq!(captions.rest("what was it"), None, "nothing can be taken back");
@@ -192,10 +211,7 @@ mod tests {
     /// What is sent over these partials, a bar behind each.
     fn sent<'a>(partials: impl IntoIterator<Item = &'a str>) -> String {
         let mut captions = Captions::default();
-        partials
-            .into_iter()
-            .map(|text| captions.partial(text, None, Timestamp::default()).unwrap_or_default() + "|")
-            .collect()
+        partials.into_iter().map(|text| partial(&mut captions, text).unwrap_or_default() + "|").collect()
     }
 
     #[test]
@@ -218,8 +234,8 @@ mod tests {
     fn a_language_without_blanks_is_sent_as_it_is_spoken() {
         assert_eq!(sent(["今天", "今天天气", "今天天气很好。", "今天天气很好。我"]), "|今天|天气|很好。|");
         let mut captions = Captions::default();
-        captions.partial("今天天", None, Timestamp::default());
-        captions.partial("今天天气", None, Timestamp::default());
+        partial(&mut captions, "今天天");
+        partial(&mut captions, "今天天气");
         assert_eq!(captions.rest("今天天气很好。"), Some("气很好。".into()));
     }
 
@@ -242,7 +258,7 @@ mod tests {
             let mut ends: Vec<usize> = cuts.into_iter().map(|cut| text.char_indices().nth(cut).map_or(text.len(), |(at, _)| at)).collect();
             ends.sort_unstable();
             let mut captions = Captions::default();
-            let sent: String = ends.iter().filter_map(|end| captions.partial(text[..*end].trim_end(), None, Timestamp::default())).collect();
+            let sent: String = ends.iter().filter_map(|end| partial(&mut captions, text[..*end].trim_end())).collect();
             proptest::prop_assert_eq!(sent + &captions.rest(&text).unwrap_or_default(), text);
         }
     }
@@ -252,7 +268,10 @@ mod tests {
         let mut captions = Captions::default();
         let sent = partials.iter().enumerate().map(|(i, (text, n_sure))| {
             let now = Timestamp::from_ms(5_000 + ms * i as u64);
-            captions.partial(text, Some(*n_sure), now).unwrap_or_default() + "|"
+            captions
+                .partial(&Partial { text, n_sure_words: Some(*n_sure), n_settled_words: 0 }, now)
+                .unwrap_or_default()
+                + "|"
         });
         sent.collect()
     }
@@ -274,10 +293,22 @@ mod tests {
     }
 
     #[test]
+    fn words_that_do_not_change_are_sent_at_once() {
+        let mut captions = Captions::default();
+        let mut sent = |text, n_settled_words| {
+            let partial = Partial { text, n_sure_words: None, n_settled_words };
+            captions.partial(&partial, Timestamp::default()).unwrap_or_default()
+        };
+        assert_eq!(sent("and so i", 2), "and so");
+        assert_eq!(sent("and so it was a", 3), " it");
+        assert_eq!(sent("and so it was a", 3), " was", "the others as those of any recognizer");
+    }
+
+    #[test]
     fn the_draft_is_what_is_not_sent() {
         let mut captions = Captions::default();
         let mut draft = |text: &str| {
-            captions.partial(text, None, Timestamp::default());
+            partial(&mut captions, text);
             captions.draft()
         };
         assert_eq!(draft("No."), "No");

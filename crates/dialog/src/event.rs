@@ -79,6 +79,9 @@ pub enum Event {
         /// How many of its first words the recognizer is sure of; `None`: it does not say.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         n_sure_words: Option<u32>,
+        /// How many of them later ones do not change.
+        #[serde(default)]
+        n_settled_words: u32,
     },
     /// An utterance's transcription ended.
     Transcribed {

@@ -39,7 +39,7 @@ pub use action::{
     Action, IncompleteReason, Notice, OutputChange, Progress, Refusal, ResponseStatus, ResponseView, ResponseWork,
     StopReason, UtteranceEnd,
 };
-pub use captions::Captions;
+pub use captions::{Captions, Partial};
 pub use event::{Command, Event, ItemPosition, ToolCallDelta};
 pub use failure::Failure;
 pub use history::History;

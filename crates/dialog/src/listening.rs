@@ -1,7 +1,7 @@
 //! The listening half of the reducer: utterances, their transcripts, and when to respond.
 
 use super::backchannel::Words;
-use super::captions::{Captions, is_echo};
+use super::captions::{Captions, Partial, is_echo};
 use super::hold::Tentative;
 use super::interruption::Decision;
 use super::speaker::{HeardSpeaker, Speaker};
@@ -354,8 +354,8 @@ impl Dialog {
         Some(self.history.spoken(&id)?.text().to_owned())
     }
 
-    pub(super) fn partial(&mut self, item: ItemId, text: &str, n_sure_words: Option<u32>) {
-        let is_tentative = self.weigh(&item, text, false);
+    pub(super) fn partial(&mut self, item: ItemId, partial: &Partial<'_>) {
+        let is_tentative = self.weigh(&item, partial.text, false);
         let now = self.now;
         let listening = &mut self.listening;
         let is_live = self.settings.live_transcripts || self.playback == PlaybackControl::Server;
@@ -364,7 +364,7 @@ impl Dialog {
         let Some(utterance) = under_way.find(|utterance| utterance.item == item) else { return };
         let part = utterance.part;
         let before = utterance.captions.draft();
-        let delta = utterance.captions.partial(text, n_sure_words, now);
+        let delta = utterance.captions.partial(partial, now);
         let draft = utterance.captions.draft();
         if is_tentative || (lasts && !is_live) {
             utterance.pending_caption.extend(delta);

@@ -1,6 +1,7 @@
 //! The reducer's state and its entry point.
 
 use super::calls::ToolRounds;
+use super::captions::Partial;
 use super::filler::Filler;
 use super::hold::ActiveHold;
 use super::listening::{TurnPhase, UserTurn};
@@ -143,7 +144,9 @@ impl Dialog {
             Event::OverlapJudged { item, claim } => self.overlap_judged(&item, claim),
             Event::SpeakerCompared { item, heard } => self.speaker_compared(&item, heard),
             Event::SpeakerEnrolled => self.enrolled(),
-            Event::Partial { item, text, n_sure_words } => self.partial(item, &text, n_sure_words),
+            Event::Partial { item, text, n_sure_words, n_settled_words } => {
+                self.partial(item, &Partial { text: &text, n_sure_words, n_settled_words });
+            }
             Event::Transcribed { item, result, language } => self.transcribed(&item, result, language),
             Event::Text { response, text } => self.text(&response, &text),
             Event::TextWithdrawn { response } => self.text_withdrawn(&response),

@@ -70,3 +70,27 @@ fn a_client_that_plays_frames_gets_drafts_too() {
             < item_done i1 Completed",
     );
 }
+
+#[test]
+fn words_that_the_recognizer_is_sure_of_are_sent_once_they_stood_for_some_time() {
+    let mut transcribing = Runner::new(PlaybackControl::Client, Some(AUTO));
+    transcribing.caption_live();
+    check_with(
+        transcribing,
+        "0 started 0
+            open i1
+            < speech_started i1 0
+        500 sure i1 what time
+        700 sure i1 what time
+        900 sure i1 what time
+        1399 sure i1 what time
+        1400 sure i1 what time
+            < transcript_delta i1 \"what\"
+        1500 stopped 1500
+            close i1
+            < speech_stopped i1 1500
+            < committed i1
+            < item_added i1
+            < item_done i1 Completed",
+    );
+}

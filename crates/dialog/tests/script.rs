@@ -251,7 +251,9 @@ impl Runner {
                 let heard = SpeakerComparison { similarity, same_from, other_below, quieter_db, far_db: None, voiced };
                 Event::SpeakerCompared { item: self.item(first), heard }
             }
-            "partial" => Event::Partial { item: self.item(first), text: rest.into(), n_sure_words: None },
+            "partial" => self.partial(first, rest, None),
+            // Of a recognizer that is sure of all words.
+            "sure" => self.partial(first, rest, Some(u32::MAX)),
             "heard" => {
                 let (text, language) = in_language(rest);
                 Event::Transcribed { item: self.item(first), result: Ok(text), language }
@@ -323,6 +325,10 @@ impl Runner {
             "cancel" => client(Command::CancelResponse(Some(self.response(first)))),
             other => panic!("no such event: {other}"),
         }
+    }
+
+    fn partial(&self, item: &str, text: &str, n_sure_words: Option<u32>) -> Event {
+        Event::Partial { item: self.item(item), text: text.into(), n_sure_words, n_settled_words: 0 }
     }
 
     fn item(&self, name: &str) -> ItemId {

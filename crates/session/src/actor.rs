@@ -571,9 +571,9 @@ impl Actor {
                 self.timeline.tool_ended();
                 self.step(Event::RemoteCallEnded { item, result });
             }
-            Report::Partial { item, text, n_sure_words, n_heard } => {
+            Report::Partial { item, text, n_sure_words, n_settled_words, n_heard } => {
                 self.hearing.partial(&item, &text, n_heard);
-                self.step(Event::Partial { item, text, n_sure_words });
+                self.step(Event::Partial { item, text, n_sure_words, n_settled_words });
             }
             Report::ProvisionalTranscript { item, text, language, n_heard } => {
                 self.timeline.provisional_transcribed(&item, self.now());

@@ -26,7 +26,7 @@ antiphon_types::settings! {
         /// playback, in English, German, Spanish and French; a client may set its own.
         pub ignore_backchannels: bool = false, Rule::Switch;
         /// Whether other voices than the user's, a television or a colleague, neither interrupt nor are
-        /// transcribed, once the hub has heard the user for 3 s; a client may set its own. See speaker.model.
+        /// transcribed, once the hub has heard the user for 1.5 to 3 s; a client may set its own. See speaker.model.
         pub speaker_lock: bool = false, Rule::Switch;
         /// Whether the model reads, behind the last reply that was cut off, what of it was not heard: a system
         /// message, which some servers take only at the beginning.

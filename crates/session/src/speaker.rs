@@ -30,6 +30,18 @@ const ANSWERED_WITHIN: Duration = Duration::from_secs(2);
 /// The background's power is a running mean of about so many windows of 16 or 32 ms.
 const BACKGROUND_WINDOWS: u32 = 50;
 
+/// From so many windows on it is known, or from so many that are silent.
+const KNOWN_FROM: u32 = 10;
+const KNOWN_FROM_SILENT: u32 = 30;
+
+/// A window of less than this power is silent, and not part of the mean: the microphone may be muted, or its sound lost.
+/// -66 dB of full scale.
+const SILENCE: f64 = 256.0;
+
+/// Of the first windows one that is so much quieter than those before begins the mean anew, 12 dB: what was heard was a
+/// microphone that is opened.
+const QUIETER: f64 = 16.0;
+
 /// A window counts for at most this much of the power so far: a door is not the background.
 const MOST_LOUDER: f64 = 4.0;
 
@@ -47,6 +59,8 @@ pub(super) struct SpeakerEar {
     background: f64,
     /// Such windows, up to [`BACKGROUND_WINDOWS`].
     n_background: u32,
+    /// Silent ones.
+    n_silent: u32,
     /// How much voiced sound there was since the last utterance.
     n_voiced: Samples,
     /// [`Self::n_voiced`] at the last query.
@@ -66,6 +80,7 @@ impl SpeakerEar {
             voiced: Vec::new(),
             background: 0.0,
             n_background: 0,
+            n_silent: 0,
             n_voiced: Samples::ZERO,
             asked_at: Samples::ZERO,
             query: None,
@@ -85,15 +100,19 @@ impl SpeakerEar {
     }
 
     /// A window without speech and without a reply that may come back, mono at 16 kHz. The level of a voice is what it adds
-    /// to that. Digital silence is no background: the microphone is muted, or its sound was lost.
+    /// to that.
     pub(super) fn hear_background(&mut self, window: &[i16]) {
         let power = power(window);
-        if power == 0.0 {
+        if power < SILENCE {
+            self.n_silent = self.n_silent.saturating_add(1);
             return;
         }
-        let is_known = self.n_background == BACKGROUND_WINDOWS;
+        let is_mean = self.n_background == BACKGROUND_WINDOWS;
+        if !is_mean && power * QUIETER < self.background {
+            self.n_background = 0;
+        }
         self.n_background = (self.n_background + 1).min(BACKGROUND_WINDOWS);
-        let power = if is_known { power.min(MOST_LOUDER * self.background) } else { power };
+        let power = if is_mean { power.min(MOST_LOUDER * self.background) } else { power };
         self.background += (power - self.background) / f64::from(self.n_background);
     }
 
@@ -144,6 +163,11 @@ impl SpeakerEar {
         let SpeakerThresholds { same_from, other_below, far_db } = self.model.thresholds();
         let compared = self.profile.compare(&sample, same_from, other_below, far_db);
         self.forget(&item);
+        // A level with the background in it would be compared with levels without.
+        let is_known = self.n_background >= KNOWN_FROM || self.n_silent >= KNOWN_FROM_SILENT;
+        if far_db.is_some() && !is_known {
+            return compared;
+        }
         if self.held.len() >= MAX_HELD {
             self.held.remove(0);
         }
@@ -210,6 +234,7 @@ fn power(pcm: &[i16]) -> f64 {
 mod tests {
     use super::*;
     use antiphon_engine_api::fakes::speaker::FakeSpeakerModel;
+    use antiphon_engines::speaker::Loudness;
 
     fn ear() -> (SpeakerEar, FakeSpeakerModel, mpsc::Sender<Report>, mpsc::Receiver<Report>) {
         let model = FakeSpeakerModel::parts_at(10_000);
@@ -301,16 +326,28 @@ mod tests {
         let (mut ear, ..) = ear();
         let windows = |ear: &mut SpeakerEar, level: i16, n: usize| {
             (0..n).for_each(|_| ear.hear_background(&[level; 320]));
-            ear.background.sqrt()
+            ear.background_level()
         };
-        assert_eq!(windows(&mut ear, 0, 100), 0.0);
-        assert_eq!(windows(&mut ear, 100, 1), 100.0, "the first window counts whole");
-        assert_eq!(windows(&mut ear, 100, 60), 100.0);
+        assert_eq!(windows(&mut ear, 8, 100), 0.0, "the silence of A-law");
+        windows(&mut ear, 10_000, 1);
+        assert_eq!(windows(&mut ear, 100, 60), 100.0, "a microphone that was opened is forgotten");
         assert_eq!(windows(&mut ear, 0, 100), 100.0);
         assert!(windows(&mut ear, 20_000, 1) < 104.0);
         assert!(windows(&mut ear, 300, 200) > 290.0);
         let buried = level_db(&[1_000; 320], 1e9) - level_db(&[1_000; 320], 0.0);
         assert!((buried + 6.0).abs() < 0.1, "{buried}");
+    }
+
+    #[tokio::test]
+    async fn a_level_is_learned_once_the_background_is_known() {
+        for (background, n_windows, is_learned) in [(0, 0, false), (500, 9, false), (500, 10, true), (0, 30, true)] {
+            let (reports, mut inbox) = mpsc::channel(4);
+            let mut ear = SpeakerEar::new(Arc::new(Loudness));
+            (0..n_windows).for_each(|_| ear.hear_background(&[background; 320]));
+            ear.hear(&[10_000; 24_000]);
+            ask(&mut ear, "a", &reports, &mut inbox).await;
+            assert_eq!(ear.learn(&"a".into()), is_learned, "{n_windows} windows of {background}; 1.5 s are enough");
+        }
     }
 
     #[tokio::test]

@@ -50,6 +50,8 @@ pub(super) enum Report {
         text: String,
         /// How many of its first words the engine is sure of; `None`: it does not say.
         n_sure_words: Option<u32>,
+        /// How many of them later ones do not change.
+        n_settled_words: u32,
         /// Audio it covers, from the utterance's beginning, at 16 kHz.
         n_heard: Samples,
     },

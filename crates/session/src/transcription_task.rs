@@ -308,9 +308,10 @@ impl TranscriptionTask {
             self.ask_before_the_silence();
         }
         let Some(transcript) = partial.filter(|transcript| !transcript.text.is_empty()) else { return Ok(false) };
-        let Transcript { text, n_sure_words, .. } = transcript;
+        let Transcript { text, n_sure_words, n_settled_words, .. } = transcript;
         let item = self.item.clone();
-        let _ = self.reports.try_send(Report::Partial { item, text, n_sure_words, n_heard });
+        let partial = Report::Partial { item, text, n_sure_words, n_settled_words, n_heard };
+        let _ = self.reports.try_send(partial);
         Ok(true)
     }
 }

@@ -13,8 +13,8 @@ use super::waiting::{BEFORE_SOUND, Retry};
 use crate::server::access::limits::{Count, Resource, Spender};
 use crate::server::sessions::load::ApiRequest;
 use antiphon_audio::encode::{self, FileFormat};
-use antiphon_dialog::Captions;
-use antiphon_engine_api::stt::{RATE, SttError, SttOptions, SttUtterance, requested_language};
+use antiphon_dialog::{Captions, Partial};
+use antiphon_engine_api::stt::{RATE, SttError, SttOptions, SttUtterance, Transcript, requested_language};
 use antiphon_engine_api::tts::{VoiceScope, find_voice};
 use antiphon_telemetry::Endpoint;
 use antiphon_text::{Chunk, Chunker, Language};
@@ -186,7 +186,10 @@ impl Transcriber {
         let partial = partial.map_err(ApiError::from)?.filter(|partial| !partial.text.is_empty());
         // The time of the sound: a file may come faster.
         let at = Timestamp::from_ms(ms);
-        Ok(partial.and_then(|partial| self.captions.partial(partial.text.trim(), partial.n_sure_words, at)))
+        Ok(partial.and_then(|transcript| {
+            let Transcript { n_sure_words, n_settled_words, .. } = transcript;
+            self.captions.partial(&Partial { text: transcript.text.trim(), n_sure_words, n_settled_words }, at)
+        }))
     }
 
     /// Ends the utterance and waits for its transcript, `stt.timeout_ms` and twice the length of the audio at most.

@@ -41,6 +41,9 @@ pub struct Transcript {
     /// Of a partial transcript: how many of its first words the engine is sure of. `None`: the engine does not say.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub n_sure_words: Option<u32>,
+    /// Of a partial transcript: how many of its first words later ones do not change.
+    #[serde(default)]
+    pub n_settled_words: u32,
 }
 
 /// A segment of a transcript.

@@ -350,7 +350,7 @@ impl<D: Dialect> SttUtterance for Utterance<D> {
         let is_bad = matches!(&read, Err(error) if fault_of(error) == Fault::BadAnswer);
         let text = self.call.words.text();
         let n_words = text.split_whitespace().count() as u32;
-        let partial = Transcript { text, n_sure_words: Some(n_words.saturating_sub(1)), ..Transcript::default() };
+        let partial = Transcript { text, n_settled_words: n_words.saturating_sub(1), ..Transcript::default() };
         let result = if is_bad { self.reported(read).map(|()| None) } else { Ok(Some(partial)) };
         std::future::ready(result).boxed()
     }

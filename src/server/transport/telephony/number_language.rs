@@ -3,8 +3,8 @@
 //! A call's session begins with the language of the other side's number. A recognizer that detects languages tries it
 //! first and still hears every other one. Nothing else depends on it.
 
-/// Country codes of ITU-T Recommendation E.164 with the ISO 639-1 code of the language that most people there speak. Other
-/// countries have none here.
+/// Country codes of ITU-T Recommendation E.164 with the ISO 639-1 code of the language that most people there speak; 1 is
+/// that of the United States. Other countries have none here.
 const LANGUAGES: [(&str, &[&str]); 48] = [
     (
         "ar",

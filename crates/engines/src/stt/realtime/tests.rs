@@ -104,7 +104,7 @@ async fn audio_goes_out_as_it_is_spoken_and_words_come_back() {
         }
         tokio::task::yield_now().await;
     };
-    assert_eq!((partial.text.as_str(), partial.n_sure_words), ("heard heard heard heard", Some(3)));
+    assert_eq!((partial.text.as_str(), partial.n_settled_words), ("heard heard heard heard", 3));
     let guess = utterance.provisional().await.expect("an answer");
     assert_eq!(guess.text, "19200 samples", "at 24 kHz");
     // Nothing new was said: the same, without another commit.

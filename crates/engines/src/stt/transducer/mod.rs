@@ -415,8 +415,8 @@ impl SttUtterance for Utterance {
             let emitted = self.stream.tokens()?;
             let n_words = self.transcript(&emitted).text.split_whitespace().count();
             let tokens = self.so_far(emitted).await?;
-            let n_sure_words = Some(n_words.saturating_sub(1) as u32);
-            Ok(Some(Transcript { n_sure_words, ..self.transcript(&tokens) }))
+            let n_settled_words = n_words.saturating_sub(1) as u32;
+            Ok(Some(Transcript { n_settled_words, ..self.transcript(&tokens) }))
         }
         .boxed()
     }

@@ -119,11 +119,10 @@ async fn an_utterance_gets_its_words_as_it_is_spoken_and_they_never_change() {
         let guess = utterance.provisional().await.expect("an answer");
         let partial = utterance.partial().await.expect("an answer").expect("it has partials");
         assert!(guess.text.starts_with(&partial.text), "{guess:?}");
-        let n_sure = partial.n_sure_words.expect("it says") as usize;
-        let sure: Vec<_> = partial.text.split_whitespace().take(n_sure).collect();
-        let sure = sure.join(" ");
-        assert!(sure.starts_with(&before), "{before:?} became {sure:?}");
-        before = sure;
+        let settled: Vec<_> = partial.text.split_whitespace().take(partial.n_settled_words as usize).collect();
+        let settled = settled.join(" ");
+        assert!(settled.starts_with(&before), "{before:?} became {settled:?}");
+        before = settled;
     }
     let guess = utterance.provisional().await.expect("an answer");
     assert_eq!(engine.in_service(), 1);
@@ -157,8 +156,8 @@ async fn at_a_pause_a_partial_transcript_has_the_words_of_the_last_chunk() {
         let all = utterance.provisional().await.expect("an answer").text;
         let at_pause = utterance.partial().await.expect("an answer").expect("it has partials");
         assert_eq!(at_pause.text, all, "{n_samples} samples");
-        assert!(at_pause.n_sure_words <= Some(all.split_whitespace().count() as u32));
-        found |= all.len() > loud.text.len() && at_pause.n_sure_words == loud.n_sure_words;
+        assert!(at_pause.n_settled_words as usize <= all.split_whitespace().count());
+        found |= all.len() > loud.text.len() && at_pause.n_settled_words == loud.n_settled_words;
         // The pause goes on: the words stay, and no further run is made for them.
         push(&mut utterance, &[0; 40]).await;
         let n_before = engine.costs().n_steps.load(std::sync::atomic::Ordering::Relaxed);

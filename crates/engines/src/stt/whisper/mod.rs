@@ -2,11 +2,12 @@
 //!
 //! The root's assembly calls [`open`]; sessions see the port it returns. The model is in memory once a device; each replica
 //! has its device and takes one utterance at a time. Working memories (`states`) are as many as decodings run at a time.
-//! While the person speaks, the audio so far is decoded repeatedly from its beginning (`stream`): a partial transcript is the latest hypothesis (what two agree on is
-//! reported: `dialog/captions.rs`), and the draft of the next one (`search`). An energy gate (`voiced`) precedes a decoding, and
-//! `judge` decides afterwards whether the text was said at all. A file is checked (`file`) before whisper.cpp reads it. The
-//! engine never decides when speech ends. Of an utterance nothing is kept but its last words, as that draft, while it lasts, and
-//! whisper.cpp's working memory of its last decoding, which the next one overwrites.
+//! While the person speaks, the audio so far is decoded repeatedly from its beginning (`stream`): a partial transcript is
+//! the latest hypothesis (what several agree on is reported: `dialog/captions.rs`), and the draft of the next one
+//! (`search`). An energy gate (`voiced`) precedes a decoding, and `judge` decides afterwards whether the text was said at
+//! all. A file is checked (`file`) before whisper.cpp reads it. The engine never decides when speech ends. Of an utterance
+//! nothing is kept but its last words, as that draft, while it lasts, and whisper.cpp's working memory of its last
+//! decoding, which the next one overwrites.
 
 mod convert;
 mod ctranslate2;

@@ -41,7 +41,7 @@ impl States {
         Self { most, kept: Mutex::default() }
     }
 
-    /// A decoder begins: makes a memory for it, unless there are enough.
+    /// A decoder begins: makes a memory for it, unless there are enough, or others are being made. Blocks.
     ///
     /// # Errors
     /// There is no memory for it: the decoder does not begin.

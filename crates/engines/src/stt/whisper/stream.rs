@@ -187,6 +187,7 @@ impl WhisperStream {
             segments: if self.options.segments { said.segments } else { Vec::new() },
             language: said.language.map(str::to_owned),
             n_sure_words: None,
+            n_settled_words: 0,
         }
     }
 
