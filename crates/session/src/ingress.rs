@@ -571,8 +571,8 @@ mod tests {
         assert_eq!(hear(&mut ingress, true, 4, &mut input) + hear(&mut ingress, false, 4, &mut input), 0, "on its way");
     }
 
-    #[test]
-    fn what_sounds_before_the_voice_and_without_a_reply_is_its_background() {
+    /// An ingress that listens for its user's voice.
+    fn locked() -> Ingress {
         let turns = Turns::Detected {
             thresholds: Thresholds::from_ms(0.5, 32, 500),
             padding: Samples(4_800),
@@ -580,11 +580,17 @@ mod tests {
         };
         let mut ingress = Ingress::new(Arc::new(FakeVad), Format::Pcm16, turns, Recorder::default());
         ingress.lock_speaker(Some(Arc::new(FakeSpeakerModel::parts_at(10_000))));
+        ingress
+    }
+
+    #[test]
+    fn what_sounds_before_the_voice_and_without_a_reply_is_its_background() {
+        let mut ingress = locked();
         let hears = |ingress: &mut Ingress, sample: i16, ms: usize| {
             let audio: Vec<u8> = std::iter::repeat_n(sample.to_le_bytes(), 24 * ms).flatten().collect();
             ingress.push(&audio).expect("whole samples");
             while ingress.advance() != Advance::Starved {}
-            ingress.ear().expect("there is one").background_level()
+            ingress.ear().expect("there is one").background().rms()
         };
         let before = hears(&mut ingress, 400, 1_500);
         assert!((before - 400.0).abs() < 10.0, "{before}");
@@ -598,13 +604,7 @@ mod tests {
 
     #[test]
     fn talk_in_the_background_is_no_part_of_the_voice_that_follows() {
-        let turns = Turns::Detected {
-            thresholds: Thresholds::from_ms(0.5, 32, 500),
-            padding: Samples(4_800),
-            ending: Ending::Silence,
-        };
-        let mut ingress = Ingress::new(Arc::new(FakeVad), Format::Pcm16, turns, Recorder::default());
-        ingress.lock_speaker(Some(Arc::new(FakeSpeakerModel::parts_at(10_000))));
+        let mut ingress = locked();
         let (reports, _inbox) = mpsc::channel(1);
         let mut says = |sample: i16, ms: usize| {
             let audio: Vec<u8> = std::iter::repeat_n(sample.to_le_bytes(), 24 * ms).flatten().collect();

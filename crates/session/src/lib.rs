@@ -6,6 +6,7 @@
 //! tasks. No decision about the dialog is made here.
 
 mod actor;
+mod background;
 mod beginning;
 mod checkpoint;
 mod client_side;

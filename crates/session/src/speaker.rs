@@ -5,6 +5,7 @@
 //! user's profile. It never decides whose voice it is (`dialog`), and no audio or embedding leaves it but for the model:
 //! both end with the session, and neither is in a snapshot, a log or a recording.
 
+use super::background::Background;
 use super::transcription_input::Report;
 use antiphon_dialog::{SpeakerComparison, SpeakerProfile, VoiceSample};
 use antiphon_engine_api::speaker::{SpeakerModel, SpeakerThresholds};
@@ -27,40 +28,13 @@ const MAX_HELD: usize = 4;
 /// The longest useful delay of an answer: by then a reply that was held for it has stopped.
 const ANSWERED_WITHIN: Duration = Duration::from_secs(2);
 
-/// The background's power is a running mean of about so many windows of 16 or 32 ms.
-const BACKGROUND_WINDOWS: u32 = 50;
-
-/// From so many windows on it is known, or from so many that are silent.
-const KNOWN_FROM: u32 = 10;
-const KNOWN_FROM_SILENT: u32 = 30;
-
-/// A window of less than this power is silent, and not part of the mean: the microphone may be muted, or its sound lost.
-/// -66 dB of full scale.
-const SILENCE: f64 = 256.0;
-
-/// Of the first windows one that is so much quieter than those before begins the mean anew, 12 dB: what was heard was a
-/// microphone that is opened.
-const QUIETER: f64 = 16.0;
-
-/// A window counts for at most this much of the power so far: a door is not the background.
-const MOST_LOUDER: f64 = 4.0;
-
-/// The least share of a sound's power that is taken for the voice's, -6 dB: a background that is gone makes no voice
-/// another's by itself.
-const LEAST_VOICE: f64 = 0.25;
-
 /// See the module.
 pub(super) struct SpeakerEar {
     model: Arc<dyn SpeakerModel>,
     profile: SpeakerProfile,
     /// The voiced sound since the last utterance, the model's span of it at most.
     voiced: Vec<i16>,
-    /// Mean square of the windows without speech and without a reply.
-    background: f64,
-    /// Such windows, up to [`BACKGROUND_WINDOWS`].
-    n_background: u32,
-    /// Silent ones.
-    n_silent: u32,
+    background: Background,
     /// How much voiced sound there was since the last utterance.
     n_voiced: Samples,
     /// [`Self::n_voiced`] at the last query.
@@ -78,9 +52,7 @@ impl SpeakerEar {
             profile: SpeakerProfile::new(model.enrolled_from()),
             model,
             voiced: Vec::new(),
-            background: 0.0,
-            n_background: 0,
-            n_silent: 0,
+            background: Background::default(),
             n_voiced: Samples::ZERO,
             asked_at: Samples::ZERO,
             query: None,
@@ -102,24 +74,13 @@ impl SpeakerEar {
     /// A window without speech and without a reply that may come back, mono at 16 kHz. The level of a voice is what it adds
     /// to that.
     pub(super) fn hear_background(&mut self, window: &[i16]) {
-        let power = power(window);
-        if power < SILENCE {
-            self.n_silent = self.n_silent.saturating_add(1);
-            return;
-        }
-        let is_mean = self.n_background == BACKGROUND_WINDOWS;
-        if !is_mean && power * QUIETER < self.background {
-            self.n_background = 0;
-        }
-        self.n_background = (self.n_background + 1).min(BACKGROUND_WINDOWS);
-        let power = if is_mean { power.min(MOST_LOUDER * self.background) } else { power };
-        self.background += (power - self.background) / f64::from(self.n_background);
+        self.background.hear(window);
     }
 
-    /// The root mean square of what counts as background.
+    /// What counts as background.
     #[cfg(test)]
-    pub(super) fn background_level(&self) -> f64 {
-        self.background.sqrt()
+    pub(super) fn background(&self) -> &Background {
+        &self.background
     }
 
     /// The utterance, or the sound that was none, is over. Its answer would come too late.
@@ -146,7 +107,7 @@ impl SpeakerEar {
         self.asked_at = self.n_voiced;
         let span = self.model.span().0 as usize;
         let pcm: Arc<[i16]> = self.voiced[self.voiced.len().saturating_sub(span)..].into();
-        let level_db = level_db(&pcm, self.background);
+        let level_db = self.background.level_db(&pcm);
         Some(embed(self.model.clone(), pcm, level_db, item.clone(), reports.clone()))
     }
 
@@ -164,8 +125,7 @@ impl SpeakerEar {
         let compared = self.profile.compare(&sample, same_from, other_below, far_db);
         self.forget(&item);
         // A level with the background in it would be compared with levels without.
-        let is_known = self.n_background >= KNOWN_FROM || self.n_silent >= KNOWN_FROM_SILENT;
-        if far_db.is_some() && !is_known {
+        if far_db.is_some() && !self.background.is_known() {
             return compared;
         }
         if self.held.len() >= MAX_HELD {
@@ -216,18 +176,6 @@ async fn embed(
     };
     // The actor is gone only when the session is.
     drop(reports.send(Report::SpeakerHeard { item, sample }).await);
-}
-
-/// Level of a voice in dB below full scale, at least -96. `background`: the mean square of what sounds behind it.
-fn level_db(pcm: &[i16], background: f64) -> f32 {
-    let power = power(pcm);
-    let voice = (power - background).max(LEAST_VOICE * power);
-    (10.0 * (voice / 32_768f64.powi(2)).max(2.5e-10).log10()) as f32
-}
-
-/// The mean square.
-fn power(pcm: &[i16]) -> f64 {
-    pcm.iter().map(|sample| f64::from(*sample).powi(2)).sum::<f64>() / pcm.len().max(1) as f64
 }
 
 #[cfg(test)]
@@ -319,23 +267,6 @@ mod tests {
         assert!((known - 9.5).abs() < 0.5, "{known}");
         let unknown = quieter_db(false).await;
         assert!(unknown < 7.0, "{unknown}");
-    }
-
-    #[test]
-    fn the_background_is_a_mean_that_silence_and_a_door_change_little() {
-        let (mut ear, ..) = ear();
-        let windows = |ear: &mut SpeakerEar, level: i16, n: usize| {
-            (0..n).for_each(|_| ear.hear_background(&[level; 320]));
-            ear.background_level()
-        };
-        assert_eq!(windows(&mut ear, 8, 100), 0.0, "the silence of A-law");
-        windows(&mut ear, 10_000, 1);
-        assert_eq!(windows(&mut ear, 100, 60), 100.0, "a microphone that was opened is forgotten");
-        assert_eq!(windows(&mut ear, 0, 100), 100.0);
-        assert!(windows(&mut ear, 20_000, 1) < 104.0);
-        assert!(windows(&mut ear, 300, 200) > 290.0);
-        let buried = level_db(&[1_000; 320], 1e9) - level_db(&[1_000; 320], 0.0);
-        assert!((buried + 6.0).abs() < 0.1, "{buried}");
     }
 
     #[tokio::test]
