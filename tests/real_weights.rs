@@ -1,5 +1,5 @@
 //! Real weights: Whisper base and tiny.en hear a person read, hibari speaks texts that are hard to say and is heard right, and both
-//! hold a conversation, of three turns at a client's socket and of two on the phone. `make test` fetches the models; without them these
+//! hold a conversation of three turns, at a client's socket and on the phone. `make test` fetches the models; without them these
 //! tests fail and say how to get them.
 
 use crate::clips;
@@ -194,11 +194,10 @@ async fn a_conversation_of_three_turns_is_heard_and_answered_by_voice() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_phone_call_of_two_turns_is_heard_and_answered_by_voice() {
+async fn a_phone_call_of_three_turns_is_heard_and_answered_by_voice() {
     let hub = hub(config(BASE), &ANSWERS).await;
     let mut phone = Phone::call(hub.address, Provider::Twilio, "", "+15550100").await;
-    // Two: a call takes the time that its sound takes.
-    for (n, ((question, _), answer)) in questions().into_iter().zip(ANSWERS).take(2).enumerate() {
+    for (n, ((question, _), answer)) in questions().into_iter().zip(ANSWERS).enumerate() {
         let before = phone.heard.len();
         phone.talk(&convert(&question, SampleRate::HZ_16000, SampleRate::HZ_8000)).await;
         let whole = "antiphon_responses_total{outcome=\"completed\"} ";
