@@ -671,6 +671,30 @@ mod tests {
     }
 
     #[test]
+    fn a_draft_changes_nothing_in_a_memory_that_was_never_used() {
+        let folder = unpacked();
+        let mut model = Model::load(&config(&folder)).expect("it loads");
+        model.states = States::new(2);
+        let model = Arc::new(model);
+        let pcm: Vec<f32> =
+            spoken("slt", "red green blue").iter().map(|sample| f32::from(*sample) / 32_768.0).collect();
+        let mut first = Decoder::new(model.clone()).expect("there is memory");
+        let whole = decode(&mut first, &pcm, &Ask::default(), true).0;
+        first.release();
+        first.forget();
+        for n in (4_000..pcm.len()).step_by(2_000) {
+            decode(&mut first, &pcm[..n], &Ask::default(), true);
+            first.release();
+            // Its memory is the last one that was made, and the next to be taken.
+            let second = Decoder::new(model.clone()).expect("there is memory");
+            assert_eq!(decode(&mut first, &pcm, &Ask::default(), true).0, whole, "behind {n} samples");
+            first.release();
+            first.forget();
+            drop(second);
+        }
+    }
+
+    #[test]
     fn the_window_of_a_decoding_is_its_own() {
         let folder = unpacked();
         let model = Arc::new(Model::load(&config(&folder)).expect("it loads"));
