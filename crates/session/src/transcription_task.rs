@@ -269,7 +269,8 @@ impl TranscriptionTask {
         silence: Option<u16>,
         has_words: bool,
     ) -> Result<bool, SttError> {
-        let mut in_lull = silence.is_some();
+        // What waited while the engine took audio has not been heard, either.
+        let mut in_lull = silence.is_some_and(|silence| self.backlog.iter().all(|input| keeps_lull(input, silence)));
         let mut partial = pin!(timeout(BEHIND, utterance.partial()));
         let mut superseded_at = None;
         let partial = loop {
@@ -287,12 +288,10 @@ impl TranscriptionTask {
                 input = self.more() => {
                     let begins_again = has_words && !in_lull && matches!(input, Some(TranscriptionInput::Lull));
                     let is_superseded = matches!(input, None | Some(TranscriptionInput::RequestProvisional | TranscriptionInput::Finish { .. }));
-                    in_lull &= match &input {
-                        Some(TranscriptionInput::Pcm(pcm)) => {
-                            superseded_at.is_some() || peak(pcm) <= QUIET.max(silence.unwrap_or(0).saturating_mul(BURST))
-                        }
-                        Some(TranscriptionInput::Lull) => false,
-                        _ => true,
+                    in_lull &= match (&input, silence) {
+                        (Some(TranscriptionInput::Pcm(_)), _) if superseded_at.is_some() => true,
+                        (Some(input), Some(silence)) => keeps_lull(input, silence),
+                        (None, _) | (_, None) => true,
                     };
                     self.backlog.extend(input);
                     if begins_again || is_superseded && !in_lull {
@@ -313,6 +312,15 @@ impl TranscriptionTask {
         let partial = Report::Partial { item, text, n_sure_words, n_settled_words, n_heard };
         let _ = self.reports.try_send(partial);
         Ok(true)
+    }
+}
+
+/// Whether a lull with `silence`, the loudest sample, goes on: audio that sounds ends it, and another lull begins after speech.
+fn keeps_lull(input: &TranscriptionInput, silence: u16) -> bool {
+    match input {
+        TranscriptionInput::Pcm(pcm) => peak(pcm) <= QUIET.max(silence.saturating_mul(BURST)),
+        TranscriptionInput::Lull => false,
+        _ => true,
     }
 }
 

@@ -373,6 +373,27 @@ async fn the_silence_of_a_lull_is_not_decoded_and_belongs_to_the_utterance() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn words_that_waited_behind_a_lull_are_heard() {
+    let (reports, mut inbox) = mpsc::channel(8);
+    let (sender, input) = mpsc::channel(INPUT_PIECES);
+    let mut task = transcription_task(with_late_partials(), input, reports);
+    // As they wait while the engine takes audio of a client that sends faster than it speaks.
+    task.backlog.extend([
+        TranscriptionInput::Pcm(vec![0; 320]),
+        TranscriptionInput::Lull,
+        TranscriptionInput::Pcm(vec![3_000; 320]),
+    ]);
+    let story = async move {
+        tokio::time::sleep(Duration::from_millis(40)).await;
+        sender.send(TranscriptionInput::RequestProvisional).await.expect("it is heard");
+        sender.send(TranscriptionInput::Finish { confirms_provisional: true }).await.expect("it is heard");
+    };
+    tokio::join!(story, task.run());
+    let of_all = ["provisional: utterance of 640 samples", "final: utterance of 640 samples", "learnt"];
+    assert_eq!(drained(&mut inbox), of_all);
+}
+
+#[tokio::test(start_paused = true)]
 async fn what_was_begun_in_the_lull_is_waited_for_and_nothing_else() {
     let pcm = || TranscriptionInput::Pcm(vec![0; 320]);
     let lull = || TranscriptionInput::Lull;
