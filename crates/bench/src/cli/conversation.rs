@@ -1,7 +1,7 @@
 //! `antiphon-bench conversation`: conversation quality.
 
 use super::{hub_command, progress, write_report};
-use crate::conversation::{self, ConversationPlan, Layout, Split, VoiceFolder};
+use crate::conversation::{self, Category, ConversationPlan, Layout, Split, VoiceFolder};
 use crate::peers::{RealModels, RealPeer};
 use antiphon::cli::CliError;
 use clap::{Args, ValueEnum};
@@ -35,6 +35,9 @@ pub struct ConversationArgs {
     /// Seed of the generator
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
+    /// Turns of this category wherever one may stand: for improving it, not a result
+    #[arg(long, value_enum, value_name = "CATEGORY", conflicts_with = "data")]
+    category: Option<Category>,
     /// Conversations at once
     #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u16).range(1..=64))]
     at_once: u16,
@@ -125,6 +128,7 @@ pub(super) async fn run(args: ConversationArgs) -> Result<(), CliError> {
         quick: args.quick,
         split: args.split,
         seed: args.seed,
+        category: args.category,
         at_once: args.at_once.into(),
         speech: args.speech,
         voices: args.voices,

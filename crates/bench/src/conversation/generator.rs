@@ -39,15 +39,21 @@ const LEAD_MS: u32 = 20;
 /// How loud television is, against the user.
 const TELEVISION_DB: f64 = -15.0;
 
-/// Composes `n` conversations of the speakers of a half.
-pub(super) fn conversations(speakers: &[Speaker], split: Split, n: usize, seed: u64) -> Vec<Conversation> {
+/// Composes `n` conversations of the speakers of a half. `only`: wherever a turn of this category may stand, one does.
+pub(super) fn conversations(
+    speakers: &[Speaker],
+    split: Split,
+    n: usize,
+    seed: u64,
+    only: Option<Category>,
+) -> Vec<Conversation> {
     let own: Vec<&Speaker> = speakers.iter().filter(|speaker| speaker.split == split).collect();
     if own.is_empty() {
         return Vec::new();
     }
     // The halves share no seed.
     let first_seed = seed.wrapping_mul(2) + u64::from(split == Split::Held);
-    let mut decks = Decks::new(first_seed);
+    let mut decks = Decks::new(first_seed, only);
     let compose = |i: usize| {
         let speaker = own[i % own.len()];
         let condition = CONDITIONS[i % CONDITIONS.len()];
@@ -62,6 +68,7 @@ pub(super) fn conversations(speakers: &[Speaker], split: Split, n: usize, seed: 
 /// Categories that are still to come, so that each comes as often as its deck says.
 struct Decks {
     chance: StdRng,
+    only: Option<Category>,
     words_in_silence: Vec<Category>,
     words_over_reply: Vec<Category>,
     clips_in_silence: Vec<Category>,
@@ -70,9 +77,10 @@ struct Decks {
 }
 
 impl Decks {
-    fn new(seed: u64) -> Self {
+    fn new(seed: u64, only: Option<Category>) -> Self {
         Self {
             chance: StdRng::seed_from_u64(seed),
+            only,
             words_in_silence: Vec::new(),
             words_over_reply: Vec::new(),
             clips_in_silence: Vec::new(),
@@ -86,8 +94,10 @@ impl Decks {
         let words =
             [Question, Hesitation, Hesitation, CutSentence, Correction, SelfInterruption, SlowNumber, SlowNumber];
         match has_words {
-            true => draw(&mut self.words_in_silence, &words, &mut self.chance),
-            false => draw(&mut self.clips_in_silence, &[NaturalPause, CutSentence, Question], &mut self.chance),
+            true => draw(&mut self.words_in_silence, &words, self.only, &mut self.chance),
+            false => {
+                draw(&mut self.clips_in_silence, &[NaturalPause, CutSentence, Question], self.only, &mut self.chance)
+            }
         }
     }
 
@@ -109,17 +119,20 @@ impl Decks {
         ];
         let clips = [Interruption, Interruption, OverlappingStart, VocalTic, Television];
         match has_words {
-            true => draw(&mut self.words_over_reply, &words, &mut self.chance),
-            false => draw(&mut self.clips_over_reply, &clips, &mut self.chance),
+            true => draw(&mut self.words_over_reply, &words, self.only, &mut self.chance),
+            false => draw(&mut self.clips_over_reply, &clips, self.only, &mut self.chance),
         }
     }
 
     fn alone(&mut self) -> Category {
-        draw(&mut self.alone, &[Category::TelevisionAlone, Category::CoughAlone], &mut self.chance)
+        draw(&mut self.alone, &[Category::TelevisionAlone, Category::CoughAlone], self.only, &mut self.chance)
     }
 }
 
-fn draw(deck: &mut Vec<Category>, full: &[Category], chance: &mut StdRng) -> Category {
+fn draw(deck: &mut Vec<Category>, full: &[Category], only: Option<Category>, chance: &mut StdRng) -> Category {
+    if let Some(only) = only.filter(|only| full.contains(only)) {
+        return only;
+    }
     if deck.is_empty() {
         deck.extend(full);
         deck.shuffle(chance);
@@ -424,7 +437,7 @@ mod tests {
     #[test]
     fn the_same_seed_gives_the_same_samples_and_another_one_does_not() {
         let speakers = speakers();
-        let make = |seed| conversations(&speakers, Split::Held, 1, seed);
+        let make = |seed| conversations(&speakers, Split::Held, 1, seed, None);
         let made = make(7);
         assert_eq!(made, make(7));
         assert_ne!(made, make(8));
@@ -433,8 +446,8 @@ mod tests {
     #[test]
     fn the_halves_share_no_speaker_and_no_turn() {
         let speakers = speakers();
-        let dev = conversations(&speakers, Split::Dev, 4, 1);
-        let held = conversations(&speakers, Split::Held, 4, 1);
+        let dev = conversations(&speakers, Split::Dev, 4, 1, None);
+        let held = conversations(&speakers, Split::Held, 4, 1, None);
         let names = |all: &[Conversation]| all.iter().map(|one| one.speaker.clone()).collect::<BTreeSet<_>>();
         assert!(names(&dev).is_disjoint(&names(&held)), "{:?} {:?}", names(&dev), names(&held));
         assert_eq!(names(&held).len(), 3);
@@ -450,7 +463,7 @@ mod tests {
         let mut conditions = BTreeSet::new();
         let speakers = speakers();
         for split in [Split::Dev, Split::Held] {
-            let half = conversations(&speakers, split, N_CONVERSATIONS, 1);
+            let half = conversations(&speakers, split, N_CONVERSATIONS, 1, None);
             assert!(half.iter().map(|one| one.turns.len()).sum::<usize>() >= 200);
             for turn in half.iter().flat_map(|one| &one.turns) {
                 assert_eq!(turn.check(), Ok(()), "{}", turn.category.name());
@@ -464,8 +477,19 @@ mod tests {
     }
 
     #[test]
+    fn a_category_alone_stands_wherever_it_may() {
+        let only = Some(Category::Backchannel);
+        let half = conversations(&speakers(), Split::Dev, 4, 1, only);
+        for conversation in &half {
+            let n = conversation.turns.iter().filter(|turn| turn.category == Category::Backchannel).count();
+            let has_words = conversation.speaker != "e";
+            assert_eq!(n, if has_words { N_PAIRS } else { 0 }, "{}", conversation.speaker);
+        }
+    }
+
+    #[test]
     fn pauses_are_labelled_as_they_were_made() {
-        let half = conversations(&speakers(), Split::Dev, 8, 3);
+        let half = conversations(&speakers(), Split::Dev, 8, 3, None);
         let all = || half.iter().flat_map(|one| &one.turns);
         let of = |category| all().find(move |turn| turn.category == category).expect("drawn");
         assert_eq!(of(Category::Hesitation).labels.len(), 3);

@@ -58,6 +58,8 @@ pub(super) struct Verdict {
     pub(super) yielded: Option<bool>,
     /// The reply went on.
     pub(super) went_on: Option<bool>,
+    /// When a reply was dropped that should have gone on: from the first sample over it. It may also stop by being held.
+    pub(super) dropped_ms: Option<f64>,
     /// For how long the reply that went on was held.
     pub(super) held_ms: Option<f64>,
     /// The agent said nothing, and was not spoken to.
@@ -101,13 +103,14 @@ pub(super) fn judge(turn: &Turn, observed: &Observed) -> Verdict {
             Some(_) => {
                 let until = f64::from(turn.end_ms()) + GOES_ON_WITHIN_MS;
                 let within = |at: f64| at >= onset_ms && at <= until;
-                let is_cut = observed.cleared.iter().any(|at| within(*at));
+                let dropped = observed.cleared.iter().find(|at| within(**at));
+                let dropped_ms = dropped.map(|at| at - onset_ms);
                 let left_held =
                     |(at, resumed): &(f64, Option<f64>)| within(*at) && resumed.is_none_or(|resumed| resumed > until);
-                let went_on = !is_cut && !observed.holds.iter().any(left_held);
+                let went_on = dropped.is_none() && !observed.holds.iter().any(left_held);
                 let held = observed.holds.iter().filter(|(at, _)| within(*at));
                 let held_ms: f64 = held.map(|(at, resumed)| resumed.unwrap_or(until) - at).sum();
-                Verdict { went_on: Some(went_on), held_ms: went_on.then_some(held_ms), ..verdict }
+                Verdict { went_on: Some(went_on), dropped_ms, held_ms: went_on.then_some(held_ms), ..verdict }
             }
             None => verdict,
         },

@@ -277,7 +277,9 @@ pub(super) fn faults(turns: &[&JudgedTurn]) -> Vec<String> {
     let mut lines = vec!["turns that went wrong: what was said; what was heard:".to_owned()];
     lines.extend(with_faults.iter().take(MAX_NAMED).map(|(turn, faults)| {
         let JudgedTurn { place, said, heard, category, condition, .. } = turn;
-        format!("  {place}, {condition}, {}: {}: {said:?}; {heard:?}", category.name(), faults.join(", "))
+        let dropped_ms = turn.verdict.as_ref().and_then(|verdict| verdict.dropped_ms);
+        let after = dropped_ms.map(|ms| format!(" after {ms:.0} ms")).unwrap_or_default();
+        format!("  {place}, {condition}, {}: {}{after}: {said:?}; {heard:?}", category.name(), faults.join(", "))
     }));
     if with_faults.len() > MAX_NAMED {
         lines.push(format!("  and {} more", with_faults.len() - MAX_NAMED));
@@ -310,7 +312,9 @@ mod tests {
 
     fn went_on(category: Category, is_so: bool) -> JudgedTurn {
         let held_ms = is_so.then_some(400.0);
-        judged(category, Expected::GoOn, Some(Verdict { went_on: Some(is_so), held_ms, ..Verdict::default() }))
+        let dropped_ms = (!is_so).then_some(1_050.0);
+        let verdict = Verdict { went_on: Some(is_so), dropped_ms, held_ms, ..Verdict::default() };
+        judged(category, Expected::GoOn, Some(verdict))
     }
 
     #[test]
@@ -343,7 +347,7 @@ mod tests {
         let lines = faults(&turns.iter().collect::<Vec<_>>());
         assert_eq!(lines.len(), 3, "{lines:?}");
         assert_eq!(lines[1], r#"  2.7 slt, clean, question: not answered, cut off: "Is it open?"; "it is""#);
-        assert!(lines[2].contains("the reply stopped"), "{lines:?}");
+        assert!(lines[2].contains("the reply stopped after 1050 ms: "), "{lines:?}");
         assert_eq!(faults(&[&turns[0]]), Vec::<String>::new());
     }
 

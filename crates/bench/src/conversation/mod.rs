@@ -26,7 +26,7 @@ pub(crate) mod story;
 mod voices;
 
 pub use layouts::Layout;
-pub use scenario::Split;
+pub use scenario::{Category, Split};
 pub use voices::VoiceFolder;
 
 use super::hub_process::{Engines, Hub};
@@ -71,6 +71,8 @@ pub struct ConversationPlan {
     pub split: Option<Split>,
     /// Of the generator.
     pub seed: u64,
+    /// Turns of this category wherever one may stand.
+    pub category: Option<Category>,
     /// Conversations at once.
     pub at_once: usize,
     /// Further people's speech.
@@ -167,11 +169,12 @@ async fn composed(plan: &ConversationPlan, progress: Progress<'_>) -> Result<Mat
     // The curve is of one half.
     let swept = splits[0];
     let seed = plan.seed;
+    let only = plan.category;
     let names: Vec<String> =
         speakers.iter().map(|speaker| format!("{} ({})", speaker.name, name_of(speaker.split))).collect();
     progress("conversation: composing");
     let compose = move || {
-        let all = splits.into_iter().flat_map(|split| generator::conversations(&speakers, split, n, seed));
+        let all = splits.into_iter().flat_map(|split| generator::conversations(&speakers, split, n, seed, only));
         all.collect::<Vec<_>>()
     };
     let conversations = tokio::task::spawn_blocking(compose).await?;
@@ -183,8 +186,10 @@ async fn composed(plan: &ConversationPlan, progress: Progress<'_>) -> Result<Mat
         }
     }
     let turns = conversations.iter().filter(|one| one.split == swept).flat_map(ended_turns).collect();
+    let alone = only.map(|only| format!(", {} above all", only.name())).unwrap_or_default();
+    let source = format!("composed, seed {seed}{alone}");
     let notes = vec![format!("speakers: {}", names.join(", "))];
-    Ok(Material { conversations, turns, notes, source: format!("composed, seed {seed}") })
+    Ok(Material { conversations, turns, notes, source })
 }
 
 /// The turns that begin in silence, with their noise.
@@ -604,6 +609,7 @@ mod tests {
             quick: true,
             split: None,
             seed: 1,
+            category: None,
             at_once: 1,
             speech: None,
             voices: None,

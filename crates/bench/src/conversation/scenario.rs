@@ -63,22 +63,40 @@ pub(super) enum Begins {
 }
 
 /// What a turn is about. The names are those of the table.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(super) enum Category {
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, clap::ValueEnum)]
+pub enum Category {
+    /// A question, or one sentence
     Question,
+    /// A recording with its speaker's own pauses
     NaturalPause,
+    /// A filler and pauses within a sentence
     Hesitation,
+    /// A pause within a sentence
     CutSentence,
+    /// A second sentence that corrects the first one
     Correction,
+    /// A sentence that breaks off, and another one
     SelfInterruption,
+    /// A number, group by group
     SlowNumber,
+    /// Words over a reply that claim the turn
     Interruption,
+    /// The same as the reply begins
     OverlappingStart,
+    /// Words over a reply that claim nothing
     Backchannel,
+    /// A cough or laughter over a reply
     VocalTic,
+    /// Words over a reply that are for others
+    #[value(name = "speech-to-others")]
     Aside,
+    /// Another voice over a reply, far away
     Television,
+    /// The same while nobody speaks
+    #[value(name = "television-in-silence")]
     TelevisionAlone,
+    /// A cough while nobody speaks
+    #[value(name = "cough-in-silence")]
     CoughAlone,
 }
 
