@@ -121,7 +121,8 @@ async fn every_kind_of_turn_has_a_record() {
     let hub = Hub::start(engines(FakeStt::hears(["hello", ""]), llm, FakeTts::default()), Config::default()).await;
     let mut socket = hub.connect("").await;
     say(&mut socket).await;
-    // Noise without a transcript is not answered; typed text is.
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    // Noise without a transcript is not answered once the reply was heard; typed text is.
     socket.append(&loud(500)).await;
     socket.append(&quiet(600)).await;
     turn(&hub, |turn| turn["status"] == "unanswered").await;

@@ -304,7 +304,15 @@ async fn sessions_beyond_descriptors(party: Party) {
     more.await;
     // Of twenty places, an address of the same machine may have all.
     assert!((5..=20).contains(&sockets.len()), "{}", sockets.len());
+    let n_closed = sockets.len().saturating_sub(12);
     sockets.truncate(12);
+    // Their places are free once the hub has seen that they are closed.
+    let seen = async {
+        while party.hub.log().matches(" disconnected ").count() < n_closed {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    timeout(Duration::from_secs(10), seen).await.expect("the hub sees that sockets are closed");
     party.beside().await;
 }
 

@@ -16,8 +16,28 @@ pub(super) enum Words {
     Backchannel,
     /// They may become either: the beginning of a backchannel, or one that a recognizer may yet take back.
     Open,
+    /// All of them are there and are none of a backchannel, but the recognizer is sure of none.
+    Unclear,
     /// They claim the turn.
     Interruption,
+}
+
+/// A transcript of speech over a reply.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct OverlapTranscript<'a> {
+    /// The words.
+    pub(super) text: &'a str,
+    /// How many of the first ones the recognizer is sure of; `None`: it does not say.
+    pub(super) n_sure_words: Option<u32>,
+    /// They are all; otherwise more may follow, and these may change.
+    pub(super) is_final: bool,
+}
+
+impl OverlapTranscript<'_> {
+    /// Whether the recognizer is sure of the word at this place, and of all before it.
+    fn is_sure_of(&self, place: usize) -> bool {
+        self.n_sure_words.is_none_or(|n| n as usize > place)
+    }
 }
 
 /// Backchannels, as [`letters`] without blanks: recognizers write "uh-huh", "uh huh" and "uhhuh". English, German, Spanish
@@ -283,8 +303,8 @@ const LETTERS_WITH_SLIP: usize = 8;
 /// a misheard backchannel, and wait for the end of the utterance, or for their time. The reply is silent meanwhile.
 const CONFIRMED_WORDS: usize = 3;
 
-/// Words that claim the turn wherever they stand, so that the first partial transcript with one decides. Any other word
-/// waits for the next transcript to confirm it: recognizers take coughs and "uh-huh" for words.
+/// Words that claim the turn wherever they stand, so that the first partial transcript with one decides where the recognizer
+/// is sure of it. Any other word waits for the next transcript to confirm it: recognizers take coughs and "uh-huh" for words.
 const CLAIMS: &[&str] = &[
     "stop",
     "wait",
@@ -353,33 +373,36 @@ const CLAIMS: &[&str] = &[
 ];
 
 impl Words {
-    /// Classifies a transcript of speech over a reply. `is_final`: of all its words, else more may follow and these may
-    /// change; a final transcript is never [`Words::Open`]. `reply_is_question`: the reply asks something where it
-    /// was held, so that "yes" is an answer.
-    pub(super) fn of(transcript: &str, is_final: bool, reply_is_question: bool) -> Self {
-        let text = without_annotations(transcript);
+    /// Classifies a transcript of speech over a reply; a final one is never [`Words::Open`]. `reply_is_question`: the reply
+    /// asks something where it was held, so that "yes" is an answer.
+    pub(super) fn of(transcript: &OverlapTranscript<'_>, reply_is_question: bool) -> Self {
+        let text = without_annotations(transcript.text);
         let words: Vec<String> = spoken(&text).collect();
         if words.is_empty() {
             // Whisper writes "(laughs)".
-            return if transcript.trim().is_empty() { Self::None } else { Self::Backchannel };
+            return if transcript.text.trim().is_empty() { Self::None } else { Self::Backchannel };
         }
         let rest = without_backchannels(&words);
-        let is_claim = || rest.iter().any(|word| CLAIMS.contains(&word.as_str()));
+        let n_before = words.len() - rest.len();
+        let claim = rest.iter().position(|word| CLAIMS.contains(&word.as_str()));
+        let is_sure_claim = claim.is_some_and(|place| transcript.is_sure_of(n_before + place));
         match rest {
             [] if reply_is_question && !words.iter().all(|word| is_laugh(word)) => Self::Interruption,
             [] => Self::Backchannel,
-            _ if is_final || is_claim() => Self::Interruption,
+            _ if transcript.is_final && !transcript.is_sure_of(n_before) => Self::Unclear,
+            _ if transcript.is_final || is_sure_claim => Self::Interruption,
             _ => Self::Open,
         }
     }
 
     /// The same words after those of the partial transcript before: two that agree on there being other words than
     /// backchannels, [`CONFIRMED_WORDS`] by now, settle it. The words of both are not compared: a recognizer that changes
-    /// its mind about a word still hears one.
-    pub(super) fn after(self, before: Self, transcript: &str) -> Self {
-        let words: Vec<String> = spoken(&without_annotations(transcript)).collect();
+    /// its mind about a word still hears one, if it is sure of one.
+    pub(super) fn after(self, before: Self, transcript: &OverlapTranscript<'_>) -> Self {
+        let words: Vec<String> = spoken(&without_annotations(transcript.text)).collect();
         let n_others = without_backchannels(&words).len();
-        if self == Self::Open && before == Self::Open && n_others >= CONFIRMED_WORDS {
+        let is_sure = transcript.is_sure_of(words.len() - n_others);
+        if self == Self::Open && before == Self::Open && n_others >= CONFIRMED_WORDS && is_sure {
             return Self::Interruption;
         }
         self
@@ -447,8 +470,17 @@ mod tests {
     #[track_caller]
     fn check(expect: Words, transcripts: &[&str]) {
         for transcript in transcripts {
-            assert_eq!(Words::of(transcript, true, false), expect, "{transcript}");
+            assert_eq!(Words::of(&whole(transcript), false), expect, "{transcript}");
         }
+    }
+
+    /// All words, of a recognizer that does not say how sure it is.
+    fn whole(text: &str) -> OverlapTranscript<'_> {
+        OverlapTranscript { text, n_sure_words: None, is_final: true }
+    }
+
+    fn partial(text: &str) -> OverlapTranscript<'_> {
+        OverlapTranscript { is_final: false, ..whole(text) }
     }
 
     #[test]
@@ -487,19 +519,45 @@ mod tests {
 
     #[test]
     fn an_answer_to_a_question_is_no_backchannel() {
-        assert_eq!(Words::of("yeah", true, true), Words::Interruption);
-        assert_eq!(Words::of("yeah", false, true), Words::Interruption);
-        assert_eq!(Words::of("haha", true, true), Words::Backchannel);
+        assert_eq!(Words::of(&whole("yeah"), true), Words::Interruption);
+        assert_eq!(Words::of(&partial("yeah"), true), Words::Interruption);
+        assert_eq!(Words::of(&whole("haha"), true), Words::Backchannel);
     }
 
     /// What partial transcripts lead to, one after the other.
     fn so_far(partials: &[&str]) -> Vec<Words> {
+        weighed(partials.iter().map(|text| partial(text)))
+    }
+
+    fn weighed<'a>(partials: impl Iterator<Item = OverlapTranscript<'a>>) -> Vec<Words> {
         let mut before = Words::None;
-        let weigh = |text: &&str| {
-            before = Words::of(text, false, false).after(before, text);
+        let weigh = |transcript: OverlapTranscript<'_>| {
+            before = Words::of(&transcript, false).after(before, &transcript);
             before
         };
-        partials.iter().map(weigh).collect()
+        partials.map(weigh).collect()
+    }
+
+    #[test]
+    fn words_of_which_the_recognizer_is_not_sure_are_open_and_unclear_once_all_are_there() {
+        let sure_of = |text, n| OverlapTranscript { n_sure_words: Some(n), ..partial(text) };
+        let partials = [sure_of("no", 0), sure_of("oh no", 1), sure_of("oh no", 2)];
+        assert_eq!(weighed(partials.into_iter()), [Words::Open, Words::Open, Words::Interruption]);
+        let guesses = ["and then late", "and then late champ"];
+        let unsure = guesses.map(|text| sure_of(text, 0));
+        assert_eq!(weighed(unsure.into_iter()), [Words::Open, Words::Open]);
+        let sure = guesses.map(|text| sure_of(text, 1));
+        assert_eq!(weighed(sure.into_iter()), [Words::Open, Words::Interruption]);
+        for (text, n, expect) in [
+            ("no", 0, Words::Unclear),
+            ("oh hello", 1, Words::Unclear),
+            ("oh hello", 2, Words::Interruption),
+            ("uh huh", 0, Words::Backchannel),
+            ("", 0, Words::None),
+        ] {
+            let whole = OverlapTranscript { is_final: true, ..sure_of(text, n) };
+            assert_eq!(Words::of(&whole, false), expect, "{text} {n}");
+        }
     }
 
     #[test]

@@ -74,7 +74,7 @@ impl Dialog {
     /// Stops the response under way and drops all audio that was not heard.
     fn clear_output(&mut self) {
         let unheard = self.history.unheard(self.now);
-        let sounding = self.history.responses_of(&unheard);
+        let sounding = self.sounding_responses(&unheard);
         if let Some(active) = self.active.clone() {
             self.stop(&active, StopReason::ClientCancelled);
         }

@@ -53,6 +53,9 @@ pub enum Event {
         /// The language spoken by its code, where the recognizer names it.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         language: Option<String>,
+        /// How many of its first words the recognizer is sure of; `None`: it does not say.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        n_sure_words: Option<u32>,
     },
     /// The turn model's answer about speech over a reply.
     OverlapJudged {
@@ -92,6 +95,9 @@ pub enum Event {
         /// The language spoken by its code, where the recognizer names it.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         language: Option<String>,
+        /// How many of its first words the recognizer is sure of; `None`: it does not say.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        n_sure_words: Option<u32>,
     },
     /// More text of a response; of a spoken one, the text of the chunk whose audio follows.
     Text {

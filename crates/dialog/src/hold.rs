@@ -4,11 +4,11 @@
 //! backchannel, or another's than the user's, holds it until `interruption` decides: by its voice, its words, a turn
 //! model's answers, or its length. What an interruption does is in `listening`.
 
-use super::backchannel::Words;
+use super::backchannel::{OverlapTranscript, Words};
 use super::interruption::{Decision, Evidence};
 use super::speaker::{HeardSpeaker, Speaker};
 use super::{Action, Dialog, Notice, PlaybackControl};
-use antiphon_types::{ItemId, ResponseId, Samples, Timestamp};
+use antiphon_types::{ItemId, ResponseId, SampleRate, Samples, Timestamp};
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
@@ -36,6 +36,14 @@ const REQUESTED_BEFORE: Duration = Duration::from_millis(250);
 
 /// The shortest wait for the provisional transcript of a pause: then the reply goes on, and late words still stop it.
 const ANSWERED_WITHIN: Duration = Duration::from_millis(300);
+
+/// Words of which the recognizer is sure of none let the reply go on where the voice lasted no longer than this: so long are
+/// single words and "good to know". Recognizers write "hi", "yo" and whole sentences for "uh-huh" in noise.
+const BRIEF: Duration = Duration::from_millis(800);
+
+/// Of a hold's time, this much may be missing in the audio by jitter and in pieces that clients send. Where more is missing, the
+/// microphone has stopped sending, which is not speech.
+const MISSING: Duration = Duration::from_millis(300);
 
 /// A hold under way.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -89,6 +97,9 @@ pub(super) struct Tentative {
     voice: Voice,
     /// How long the speaker spoke before the last pause.
     voiced_before_pause: Duration,
+    /// When it began, where the reply was held for an earlier utterance.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    began: Option<Timestamp>,
     /// When the words were requested because a limit was near.
     requested: Option<Timestamp>,
     /// P(it claims the turn), by the turn model's latest answer. Absent in snapshots that are older.
@@ -110,8 +121,13 @@ enum Voice {
 }
 
 impl Tentative {
-    /// `weighs_words`: it may be a backchannel. `reply_is_question`: see the field.
-    fn new(speaker: Option<HeardSpeaker>, weighs_words: bool, reply_is_question: bool) -> Self {
+    /// `weighs_words`: it may be a backchannel. `reply_is_question` and `began`: see the fields.
+    fn new(
+        speaker: Option<HeardSpeaker>,
+        weighs_words: bool,
+        reply_is_question: bool,
+        began: Option<Timestamp>,
+    ) -> Self {
         let voice = Voice::Speaking { resumed: None };
         Self {
             speaker,
@@ -121,6 +137,7 @@ impl Tentative {
             words: Words::None,
             voice,
             voiced_before_pause: Duration::ZERO,
+            began,
             requested: None,
             claim: None,
         }
@@ -129,7 +146,7 @@ impl Tentative {
     /// The speaker pauses. `held`: since when the reply is held.
     fn pause(&mut self, now: Timestamp, held: Option<Timestamp>) {
         let Voice::Speaking { resumed } = self.voice else { return };
-        let since = resumed.or(held).unwrap_or(now);
+        let since = resumed.or(self.began).or(held).unwrap_or(now);
         self.voiced_before_pause += now.since(since);
         self.voice = Voice::Silent { since: now };
     }
@@ -146,14 +163,31 @@ impl Tentative {
         }
     }
 
+    /// Takes a transcript.
+    pub(super) fn heard(&mut self, transcript: &OverlapTranscript<'_>, is_echo: bool) {
+        let words = Words::of(transcript, self.reply_is_question).after(self.words, transcript);
+        self.words = if is_echo { Words::Backchannel } else { words };
+    }
+
+    /// Whether the utterance is over.
+    pub(super) fn has_ended(&self) -> bool {
+        self.has_ended
+    }
+
+    /// Whether its voice is heard.
+    pub(super) fn is_speaking(&self) -> bool {
+        matches!(self.voice, Voice::Speaking { .. })
+    }
+
     /// What becomes of the reply. `is_final`: its words are all; `is_due`: their time has passed.
     pub(super) fn decide(&self, is_final: bool, is_due: bool) -> Decision {
-        let is_speaking = matches!(self.voice, Voice::Speaking { .. });
+        let is_speaking = self.is_speaking();
+        let is_brief = !is_speaking && self.voiced_before_pause <= BRIEF;
         let words = self.words;
         let claim = self.claim;
         let speaker = self.speaker.map(|heard| heard.speaker);
         let Self { has_ended, weighs_words, .. } = *self;
-        Evidence { speaker, has_ended, weighs_words, words, is_final, is_speaking, is_due, claim }.decide()
+        Evidence { speaker, has_ended, weighs_words, words, is_final, is_speaking, is_brief, is_due, claim }.decide()
     }
 
     /// Whether the voice is not the user's.
@@ -177,6 +211,7 @@ impl Tentative {
 
     /// When a reply that is held since `held` is decided about, if nothing is heard until then.
     fn limit(&self, held: Timestamp) -> Timestamp {
+        let held = self.began.unwrap_or(held);
         match (self.voice, self.words) {
             (Voice::Silent { since }, _) => (held + MAX_HOLD).max(since + ANSWERED_WITHIN),
             (Voice::Speaking { .. }, _) if self.is_of_unknown() => held + SPEAKER_WITHIN,
@@ -220,7 +255,8 @@ impl Dialog {
     }
 
     /// The hold's deadline has passed: requests the words of the speech under way, once before each limit, or decides.
-    pub(super) fn hold_elapsed(&mut self) {
+    /// `position`: turn time.
+    pub(super) fn hold_elapsed(&mut self, position: Samples) {
         let now = self.now;
         match self.hold() {
             Hold::None => {}
@@ -228,9 +264,18 @@ impl Dialog {
             Hold::Tentative { since, speech } if speech.request_at(since).is_some() && now < speech.limit(since) => {
                 self.request_words();
             }
-            Hold::Tentative { speech, .. } if speech.may_interrupt() => self.interrupted_by_speaker(),
+            Hold::Tentative { speech, .. } if speech.may_interrupt() && !self.lacks_audio(position) => {
+                self.interrupted_by_speaker();
+            }
             Hold::Tentative { .. } => self.release(),
         }
+    }
+
+    /// Whether the microphone has stopped sending during the hold.
+    fn lacks_audio(&self, position: Samples) -> bool {
+        let Some(held) = &self.held else { return false };
+        let heard = position.saturating_sub(held.position).duration(SampleRate::HZ_16000);
+        heard + MISSING < self.now.since(held.since)
     }
 
     /// The turn model's answer about the speech under way in `item`: the reply stops, goes on, or stays as it is.
@@ -260,13 +305,17 @@ impl Dialog {
         if !interrupts || self.held.is_some() || (unheard.is_empty() && self.active.is_none()) {
             return;
         }
-        let sounding = self.first_of(&unheard);
+        let latest = self.latest_of_active();
+        let sounding = self.first_of(&unheard).or_else(|| self.begun(latest.as_ref()?));
         self.held = Some(ActiveHold { since: self.now, position, sounding: sounding.clone() });
         self.actions.push(Action::Hold);
         if self.playback == PlaybackControl::Server {
-            for id in &unheard {
+            // All that was made of the latest one may be heard: more of it is held, too.
+            for id in unheard.iter().chain(&latest) {
                 let now = self.now;
-                self.history.spoken_mut(id).expect("unheard items are spoken").hold(now);
+                if let Some(spoken) = self.history.spoken_mut(id) {
+                    spoken.hold(now);
+                }
             }
         }
         if let Some((item, response)) = sounding {
@@ -282,6 +331,35 @@ impl Dialog {
             self.notify(Notice::Released { item, response });
         }
         self.actions.push(Action::Release { held_at: held.position });
+    }
+
+    /// The latest spoken item of the response under way.
+    fn latest_of_active(&self) -> Option<ItemId> {
+        let response = self.responses.get(self.active.as_ref()?)?;
+        let item = response.messages().last()?;
+        self.history.spoken(item).map(|_| item.clone())
+    }
+
+    /// The item and its response, where some of it was sent.
+    fn begun(&self, item: &ItemId) -> Option<(ItemId, ResponseId)> {
+        let spoken = self.history.spoken(item).filter(|spoken| spoken.playhead().n_sent() > Samples::ZERO)?;
+        Some((item.clone(), spoken.response().clone()))
+    }
+
+    /// The responses of what was not heard, and that of the item whose playback the client has paused: the last of it may have
+    /// been heard meanwhile.
+    pub(super) fn sounding_responses(&self, unheard: &[ItemId]) -> Vec<ResponseId> {
+        let mut sounding = self.history.responses_of(unheard);
+        let paused = self.held.as_ref().and_then(|held| held.sounding.as_ref());
+        if let Some((_, response)) = paused.filter(|(_, response)| !sounding.contains(response)) {
+            sounding.push(response.clone());
+        }
+        sounding
+    }
+
+    /// Whether the reply is held for a sound that began at `position` or later.
+    pub(super) fn is_held_since(&self, position: Samples) -> bool {
+        self.held.as_ref().is_some_and(|held| held.position >= position)
     }
 
     /// Resumes the reply, unless speech is under way that may interrupt it.
@@ -306,7 +384,9 @@ impl Dialog {
         let reply_is_question = self.may_be_backchannel();
         let weighs_words = reply_is_question.is_some();
         let is_tentative = weighs_words || speaker.is_some();
-        is_tentative.then(|| Tentative::new(speaker, weighs_words, reply_is_question.unwrap_or(false)))
+        let follows_another = self.listening.awaiting.iter().any(|utterance| utterance.tentative.is_some());
+        let began = follows_another.then_some(self.now);
+        is_tentative.then(|| Tentative::new(speaker, weighs_words, reply_is_question.unwrap_or(false), began))
     }
 
     /// Whether the reply asks something where speech begins now that may be a backchannel; `None`: it is none.
@@ -327,6 +407,11 @@ impl Dialog {
     /// Whether a turn model's answer about the speech under way counts.
     pub fn awaits_claim(&self) -> bool {
         self.is_speech_tentative() && self.tentative().is_some_and(|tentative| tentative.weighs_words)
+    }
+
+    /// Whether the voice of tentative speech is heard.
+    pub(super) fn is_tentative_voice_heard(&self) -> bool {
+        self.tentative().is_some_and(Tentative::is_speaking)
     }
 
     fn tentative(&self) -> Option<&Tentative> {

@@ -28,6 +28,8 @@ pub(super) struct Evidence {
     pub(super) is_final: bool,
     /// The voice is heard.
     pub(super) is_speaking: bool,
+    /// It was heard for no longer than a backchannel lasts.
+    pub(super) is_brief: bool,
     /// The time has passed within which words settle it.
     pub(super) is_due: bool,
     /// P(it claims the turn), by a turn model; `None`: there is none, or it has not answered.
@@ -60,6 +62,8 @@ impl Evidence {
     fn decide_by_words(self) -> Decision {
         match self.words {
             Words::Interruption => Decision::Yield,
+            Words::Unclear if self.is_brief => Decision::Continue,
+            Words::Unclear => Decision::Yield,
             Words::Backchannel if self.is_final || self.is_due => Decision::Continue,
             Words::Backchannel => Decision::Wait,
             Words::None if self.is_final => Decision::Continue,
@@ -89,6 +93,7 @@ mod tests {
         words: Words::None,
         is_final: false,
         is_speaking: true,
+        is_brief: false,
         is_due: false,
         claim: None,
     };
@@ -124,6 +129,14 @@ mod tests {
             check(Decision::Continue, Evidence { is_final: true, is_speaking: false, ..backchannel });
             check(Decision::Continue, Evidence { is_final: true, is_speaking: false, claim, ..BEGUN });
         }
+    }
+
+    #[test]
+    fn unclear_words_interrupt_unless_they_are_brief() {
+        let unclear = Evidence { words: Words::Unclear, is_final: true, is_speaking: false, ..BEGUN };
+        check(Decision::Yield, unclear);
+        check(Decision::Continue, Evidence { is_brief: true, ..unclear });
+        check(Decision::Yield, Evidence { is_brief: true, words: Words::Interruption, ..unclear });
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! The listening half of the reducer: utterances, their transcripts, and when to respond.
 
-use super::backchannel::Words;
+use super::backchannel::OverlapTranscript;
 use super::captions::{Captions, Partial, is_echo};
 use super::hold::Tentative;
 use super::interruption::Decision;
@@ -204,19 +204,21 @@ impl Dialog {
         self.commit(utterance);
     }
 
-    /// A transcript of tentative speech, all its words if it `is_final`: the reply stops, goes on, or stays held. Returns
-    /// whether the utterance is still tentative.
-    pub(super) fn weigh(&mut self, item: &ItemId, text: &str, is_final: bool) -> bool {
+    /// A transcript of tentative speech: the reply stops, goes on, or stays held. Returns whether the utterance is still
+    /// tentative.
+    pub(super) fn weigh(&mut self, item: &ItemId, transcript: &OverlapTranscript<'_>) -> bool {
         let mut under_way = self.listening.speaking.iter_mut().chain(self.listening.awaiting.iter_mut());
         let Some(utterance) = under_way.find(|utterance| utterance.item == *item) else { return false };
+        let audio_end = utterance.audio_end();
         let OpenUtterance { tentative: Some(tentative), overlapped_reply, .. } = utterance else { return false };
-        let words = Words::of(text, is_final, tentative.reply_is_question).after(tentative.words, text);
-        let is_echo = overlapped_reply.as_ref().is_some_and(|reply| is_echo(text, reply));
-        let words = if is_echo { Words::Backchannel } else { words };
-        tentative.words = words;
-        let decision = tentative.decide(is_final, false);
+        let is_echo = overlapped_reply.as_ref().is_some_and(|reply| is_echo(transcript.text, reply));
+        tentative.heard(transcript, is_echo);
+        let ended_at = tentative.has_ended().then_some(audio_end);
+        let decision = tentative.decide(transcript.is_final, false);
         match decision {
             Decision::Yield => self.interrupted_by(item),
+            // The reply may be held again, for a sound behind the utterance.
+            Decision::Continue if ended_at.is_some_and(|end| self.is_held_since(end)) => {}
             Decision::Continue => self.release_unless_interrupted(),
             Decision::Wait => {}
         }
@@ -310,7 +312,7 @@ impl Dialog {
         let early_failure = utterance.early_failure.take();
         self.listening.awaiting.push(utterance);
         if let Some(failure) = early_failure {
-            self.transcribed(&item, Err(failure), None);
+            self.transcribed(&item, Err(failure), None, None);
         }
     }
 
@@ -326,17 +328,25 @@ impl Dialog {
         self.tool_rounds.begin();
     }
 
-    /// Whether a response is under way of which nothing was sent yet.
+    /// Whether a response is under way, or has been made, of which nothing was heard.
     fn is_unanswered(&self) -> bool {
-        let Some(response) = self.active.as_ref().and_then(|id| self.responses.get(id)) else { return false };
-        let mut spoken = response.messages().filter_map(|item| self.history.spoken(item));
-        spoken.all(|spoken| spoken.playhead().n_sent() == Samples::ZERO)
+        let is_silent = |item: &ItemId| {
+            let spoken = self.history.spoken(item);
+            spoken.is_none_or(|spoken| spoken.heard(self.now) == Samples::ZERO)
+        };
+        match self.active.as_ref().and_then(|id| self.responses.get(id)) {
+            Some(response) => response.messages().all(is_silent),
+            None => {
+                let unheard = self.history.unheard(self.now);
+                !unheard.is_empty() && unheard.iter().all(is_silent)
+            }
+        }
     }
 
     /// Speech stops the response; the history keeps what was heard of it.
     fn interrupt(&mut self) {
         let unheard = self.history.unheard(self.now);
-        let sounding = self.history.responses_of(&unheard);
+        let sounding = self.sounding_responses(&unheard);
         for id in &unheard {
             let heard = self.history.spoken(id).expect("unheard items are spoken").heard(self.now);
             self.history.spoken_mut(id).expect("unheard items are spoken").cut(heard);
@@ -355,7 +365,8 @@ impl Dialog {
     }
 
     pub(super) fn partial(&mut self, item: ItemId, partial: &Partial<'_>) {
-        let is_tentative = self.weigh(&item, partial.text, false);
+        let Partial { text, n_sure_words, .. } = *partial;
+        let is_tentative = self.weigh(&item, &OverlapTranscript { text, n_sure_words, is_final: false });
         let now = self.now;
         let listening = &mut self.listening;
         let is_live = self.settings.live_transcripts || self.playback == PlaybackControl::Server;
@@ -383,7 +394,14 @@ impl Dialog {
         }
     }
 
-    pub(super) fn transcribed(&mut self, item: &ItemId, result: Result<String, Failure>, language: Option<String>) {
+    /// `n_sure_words`: of how many of the first words the recognizer is sure; `None`: it does not say.
+    pub(super) fn transcribed(
+        &mut self,
+        item: &ItemId,
+        result: Result<String, Failure>,
+        language: Option<String>,
+        n_sure_words: Option<u32>,
+    ) {
         if self.is_input(item) {
             return self.input_transcribed(item, result);
         }
@@ -392,12 +410,14 @@ impl Dialog {
         };
         if self.listening.awaiting[at].tentative.is_some() {
             match &result {
-                Ok(text) if self.weigh(item, text, true) => return self.pass_over(at, text),
+                Ok(text) if self.weigh(item, &OverlapTranscript { text, n_sure_words, is_final: true }) => {
+                    return self.pass_over(at, text);
+                }
                 Ok(_) => {}
                 // Without words to decide by, the failure is reported with its item.
                 Err(_) => self.interrupted_by(item),
             }
-            return self.transcribed(item, result, language);
+            return self.transcribed(item, result, language, n_sure_words);
         }
         let utterance = self.listening.awaiting.remove(at);
         match result {

@@ -344,6 +344,7 @@ impl Dialog {
     pub(super) fn end(&mut self, id: &ResponseId, status: ResponseStatus, tokens: Option<Usage>) {
         self.filler_ended(id);
         let Some(mut response) = self.responses.remove(id) else { return };
+        self.filler_is_late_for(id);
         let awaited = response.awaiting().iter().map(|utterance| utterance.item.clone());
         self.actions.extend(awaited.map(Action::DropUtterance));
         let complete = status == ResponseStatus::Completed;

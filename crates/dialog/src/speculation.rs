@@ -5,6 +5,7 @@
 //! released; in every other case it is dropped and leaves no notice, no history and no call. The number of attempts in a
 //! turn and the work they may waste are bounded.
 
+use super::backchannel::OverlapTranscript;
 use super::captions::{is_echo, words};
 use super::{Action, Dialog, Item, ItemPosition, ResponseRequest, ResponseSettings, ResponseWork};
 use antiphon_types::chat::{ChatRequest, Message};
@@ -130,8 +131,16 @@ impl Dialog {
     }
 
     /// A provisional transcript: starts the speculative response to it.
-    pub(super) fn provisional_transcript(&mut self, item: &ItemId, text: &str, language: Option<&str>) {
-        if self.weigh(item, text, true) {
+    pub(super) fn provisional_transcript(
+        &mut self,
+        item: &ItemId,
+        text: &str,
+        language: Option<&str>,
+        n_sure_words: Option<u32>,
+    ) {
+        // Where the speaker has gone on, more words come.
+        let is_final = !self.is_tentative_voice_heard();
+        if self.weigh(item, &OverlapTranscript { text, n_sure_words, is_final }) {
             return self.drop_speculation_of(item);
         }
         let is_open = |attempt: &Attempt| attempt.item == *item && attempt.response.is_none();

@@ -138,8 +138,8 @@ impl Dialog {
             Event::SpeechStopped { audio_end } => self.speech_stopped(audio_end),
             Event::Paused => self.paused(),
             Event::Resumed => self.resumed(),
-            Event::ProvisionalTranscript { item, text, language } => {
-                self.provisional_transcript(&item, &text, language.as_deref());
+            Event::ProvisionalTranscript { item, text, language, n_sure_words } => {
+                self.provisional_transcript(&item, &text, language.as_deref(), n_sure_words);
             }
             Event::OverlapJudged { item, claim } => self.overlap_judged(&item, claim),
             Event::SpeakerCompared { item, heard } => self.speaker_compared(&item, heard),
@@ -147,7 +147,9 @@ impl Dialog {
             Event::Partial { item, text, n_sure_words, n_settled_words } => {
                 self.partial(item, &Partial { text: &text, n_sure_words, n_settled_words });
             }
-            Event::Transcribed { item, result, language } => self.transcribed(&item, result, language),
+            Event::Transcribed { item, result, language, n_sure_words } => {
+                self.transcribed(&item, result, language, n_sure_words);
+            }
             Event::Text { response, text } => self.text(&response, &text),
             Event::TextWithdrawn { response } => self.text_withdrawn(&response),
             Event::ModelLoading { response, limit } => {
@@ -214,7 +216,7 @@ impl Dialog {
 
     fn tick(&mut self, position: Samples) {
         if self.hold_due().is_some_and(|due| self.now >= due) {
-            self.hold_elapsed();
+            self.hold_elapsed(position);
         }
         if self.follow_up_due().is_some_and(|due| self.now >= due) {
             self.follow_up();

@@ -489,3 +489,117 @@ fn an_echo_that_the_client_has_deleted_is_deleted_once() {
     let actions = runner.run("1410 heard i3 one two three");
     assert!(!actions.iter().any(|action| action.starts_with("< item_deleted")), "{actions:?}");
 }
+
+/// Runs the lines but the last one; the actions of that one.
+fn last_of(mut runner: Runner, lines: &[&str]) -> Vec<String> {
+    let (last, before) = lines.split_last().expect("there are lines");
+    for line in before {
+        runner.run(line);
+    }
+    runner.run(last)
+}
+
+#[track_caller]
+fn check_stops(actions: &[String], stops: bool) {
+    assert_eq!(actions.iter().any(|action| action.starts_with("stop ")), stops, "{actions:?}");
+}
+
+const SPEECH: [&str; 2] = ["600 onset 500", "680 started 300"];
+
+#[test]
+fn a_guess_of_the_recognizer_stops_nothing_until_there_are_better_words() {
+    let mut runner = speaking();
+    for line in SPEECH {
+        runner.run(line);
+    }
+    for (line, stops) in
+        [("800 unsure i3 no", false), ("1000 unsure i3 and then he left", false), ("1200 sure i3 no wait", true)]
+    {
+        check_stops(&runner.run(line), stops);
+    }
+}
+
+#[test]
+fn brief_speech_whose_words_are_guesses_lets_the_reply_go_on_and_longer_speech_stops_it() {
+    let unclear = |pause: &'static str| [SPEECH[0], SPEECH[1], pause, "1590 provisional_unsure i3 what is wrong"];
+    assert_eq!(last_of(speaking(), &unclear("1100 paused")), ["< released i2", "release"]);
+    check_stops(&last_of(speaking(), &unclear("1500 paused")), true);
+    let mut heard = unclear("1100 paused").to_vec();
+    heard.extend(["1700 stopped 1000", "1710 heard_unsure i3 what is wrong"]);
+    assert_eq!(last_of(speaking(), &heard), ["< backchannel \"what is wrong\" 300 1000"]);
+}
+
+#[test]
+fn a_microphone_that_stops_sending_lets_the_reply_go_on_and_late_words_still_stop_it() {
+    let mut lines = vec![SPEECH[0], SPEECH[1], "1350 tick 800", "1600 tick 800"];
+    assert_eq!(last_of(speaking(), &lines), ["< released i2", "release"]);
+    lines.push("1900 partial i3 stop");
+    check_stops(&last_of(speaking(), &lines), true);
+    let jitter = [SPEECH[0], SPEECH[1], "1350 tick 1200", "1600 tick 1300"];
+    check_stops(&last_of(speaking(), &jitter), true);
+}
+
+#[test]
+fn late_words_of_one_backchannel_do_not_end_the_hold_for_the_next_one() {
+    let mut runner = speaking();
+    for line in [SPEECH[0], SPEECH[1], "900 paused", "1600 tick", "1610 stopped 820", "1700 onset 1600"] {
+        runner.run(line);
+    }
+    assert_eq!(runner.run("1720 heard i3 mhm"), ["< backchannel \"mhm\" 300 820"]);
+    runner.run("1780 started 1400");
+    assert_eq!(runner.run("2000 paused"), ["transcribe provisionally i4"]);
+    assert_eq!(runner.run("2010 provisional i4 mhm"), ["< released i2", "release"]);
+}
+
+#[test]
+fn each_backchannel_has_its_own_time() {
+    let mut runner = speaking();
+    for line in [SPEECH[0], SPEECH[1], "900 paused", "1400 stopped 820", "1450 started 1200"] {
+        runner.run(line);
+    }
+    check_stops(&runner.run("1600 tick"), false);
+    check_stops(&runner.run("2200 tick"), false);
+    check_stops(&runner.run("2450 tick"), true);
+}
+
+#[test]
+fn words_that_come_once_the_speaker_goes_on_are_not_all() {
+    let mut runner = speaking();
+    for line in [SPEECH[0], SPEECH[1], "900 paused", "990 resumed"] {
+        runner.run(line);
+    }
+    assert_eq!(runner.run("1000 provisional i3 i"), [""; 0]);
+    assert_eq!(runner.run("1010 provisional i3 right"), [""; 0]);
+    check_stops(&runner.run("1100 partial i3 right but"), true);
+}
+
+#[test]
+fn a_reply_whose_voice_is_behind_is_held_and_weighs_words_too() {
+    let mut runner = Runner::new(PlaybackControl::Server, Some(PATIENT));
+    for line in ["0 started 0", "10 stopped 10", "20 heard i1 tell me", "30 text r1 One two.", "30 made r1 400"] {
+        runner.run(line);
+    }
+    runner.run("100 sent i2 400");
+    assert_eq!(runner.run("600 onset 500"), ["hold", "< held i2"]);
+    runner.run("650 made r1 1000");
+    runner.run("660 sent i2 1000");
+    runner.run("680 started 300");
+    runner.run("900 paused");
+    assert_eq!(runner.run("990 provisional i3 mhm"), ["< released i2", "release"]);
+    assert!(runner.run("5000 history")[0].ends_with("assistant: One two."));
+}
+
+#[test]
+fn a_client_that_was_told_of_a_hold_is_told_of_its_end_though_all_was_heard_meanwhile() {
+    for listener in [PlaybackControl::Server, PlaybackControl::Client] {
+        let mut runner = Runner::new(listener, Some(AUTO));
+        for line in ["0 started 0", "10 stopped 10", "20 heard i1 tell me", "30 text r1 One two.", "30 made r1 1000"] {
+            runner.run(line);
+        }
+        for line in ["100 sent i2 1000", "110 finished r1", "1050 onset 1000", "1060 played i2 1000"] {
+            runner.run(line);
+        }
+        let actions = runner.run("1140 started 700");
+        assert!(actions.iter().any(|action| action == "flush r1"), "{actions:?}");
+    }
+}

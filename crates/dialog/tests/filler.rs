@@ -254,3 +254,14 @@ fn nothing_fills_without_the_setting() {
     }
     assert_eq!(runner.dialog.next_deadline(), None);
 }
+
+#[test]
+fn a_response_that_ends_before_its_filler_is_not_begun_again() {
+    let mut runner = patient(PlaybackControl::Server);
+    for line in ["0 started 0", "10 stopped 10", "20 heard i1 what is it", "1020 tick", "1030 call r1 0 look {}"] {
+        runner.run(line);
+    }
+    runner.run("1040 finished r1");
+    assert_eq!(runner.run("1050 fills r1 One moment."), [""; 0]);
+    assert_eq!(runner.run("2040 tick"), ["filler r2"]);
+}

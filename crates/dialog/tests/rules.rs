@@ -501,6 +501,24 @@ fn a_noise_after_the_question_does_not_lose_it() {
 }
 
 #[test]
+fn a_noise_before_the_answer_is_heard_does_not_lose_the_question() {
+    let asked = ["0 started 0", "500 stopped 400", "510 heard i1 what time is it", "600 onset 600"];
+    let answered = ["610 text r1 Ten.", "610 made r1 500", "620 sent i2 300"];
+    let still_made: &[&str] = &[];
+    for is_made in [still_made, &["630 sent i2 200", "640 finished r1"]] {
+        let mut runner = Runner::new(PlaybackControl::Server, Some(AUTO));
+        for line in asked.iter().chain(&answered).chain(is_made) {
+            runner.run(line);
+        }
+        for line in ["700 started 600", "900 stopped 800"] {
+            runner.run(line);
+        }
+        let actions = runner.run("910 heard i3");
+        assert!(actions.iter().any(|action| action == "< response_created r2"), "{is_made:?}: {actions:?}");
+    }
+}
+
+#[test]
 fn a_barge_in_drops_every_reply_that_waits_and_the_next_one_sounds() {
     let mut runner = speaking(PlaybackControl::Server);
     for line in ["110 finished r1", "120 respond", "130 text r2 Five six.", "130 made r2 1000", "130 sent i3 100"] {

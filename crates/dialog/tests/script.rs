@@ -199,7 +199,7 @@ impl Runner {
         if name == "history" {
             return vec![self.history()];
         }
-        let event = self.event(name, argument);
+        let event = self.event(at, name, argument);
         let actions = self.step(now, event);
         actions.iter().map(|action| self.render(action)).collect()
     }
@@ -208,7 +208,7 @@ impl Runner {
     pub fn asked(&mut self, line: &str) -> String {
         let (at, rest) = line.split_once(' ').expect("time and event");
         let (name, argument) = rest.split_once(' ').unwrap_or((rest, ""));
-        let event = self.event(name, argument);
+        let event = self.event(at, name, argument);
         let actions = self.step(Timestamp::from_ms(at.parse().expect("milliseconds")), event);
         let asked = actions.iter().find_map(|action| match action {
             Action::StartResponse(work) => Some(format!("{:?}", work.chat.messages)),
@@ -217,13 +217,15 @@ impl Runner {
         asked.expect("the model is asked")
     }
 
-    fn event(&self, name: &str, argument: &str) -> Event {
+    fn event(&self, at: &str, name: &str, argument: &str) -> Event {
         let (first, rest) = argument.split_once(' ').unwrap_or((argument, ""));
         let at16 = |ms: &str| Samples::from_ms(ms.parse().expect("milliseconds"), SampleRate::HZ_16000);
         let at24 = |ms: &str| Samples::from_ms(ms.parse().expect("milliseconds"), SampleRate::HZ_24000);
         let client = |command| Event::Client { event_id: Some("evt".into()), command };
         match name {
-            "tick" => Event::Tick { position: at16(if first.is_empty() { "0" } else { first }) },
+            // A microphone that sends all the time.
+            "tick" if first.is_empty() => Event::Tick { position: at16(at) },
+            "tick" => Event::Tick { position: at16(first) },
             "away" => Event::Disconnected,
             "back" => Event::Reconnected,
             "line_held" => Event::LineHeld,
@@ -234,9 +236,10 @@ impl Runner {
             "stopped" => Event::SpeechStopped { audio_end: at16(first) },
             "paused" => Event::Paused,
             "resumed" => Event::Resumed,
-            "provisional" => {
+            "provisional" | "provisional_unsure" => {
                 let (text, language) = in_language(rest);
-                Event::ProvisionalTranscript { item: self.item(first), text, language }
+                let n_sure_words = name.ends_with("_unsure").then_some(0);
+                Event::ProvisionalTranscript { item: self.item(first), text, language, n_sure_words }
             }
             "overlap" => Event::OverlapJudged { item: self.item(first), claim: rest.parse().expect("a probability") },
             "enrolled" => Event::SpeakerEnrolled,
@@ -254,11 +257,16 @@ impl Runner {
             "partial" => self.partial(first, rest, None),
             // Of a recognizer that is sure of all words.
             "sure" => self.partial(first, rest, Some(u32::MAX)),
-            "heard" => {
+            "unsure" => self.partial(first, rest, Some(0)),
+            "heard" | "heard_unsure" => {
                 let (text, language) = in_language(rest);
-                Event::Transcribed { item: self.item(first), result: Ok(text), language }
+                let n_sure_words = name.ends_with("_unsure").then_some(0);
+                Event::Transcribed { item: self.item(first), result: Ok(text), language, n_sure_words }
             }
-            "unheard" => Event::Transcribed { item: self.item(first), result: Err(rest.into()), language: None },
+            "unheard" => {
+                let item = self.item(first);
+                Event::Transcribed { item, result: Err(rest.into()), language: None, n_sure_words: None }
+            }
             "text" => Event::Text { response: self.response(first), text: format!("{rest} ") },
             "withdrawn" => Event::TextWithdrawn { response: self.response(first) },
             "loading" => {

@@ -211,7 +211,7 @@ impl Actor {
                 Input::Recheck => {}
                 Input::Draining => is_draining = true,
                 Input::Due => {
-                    if !inbound.is_empty() || self.client.is_paused() {
+                    if !is_heard || !inbound.is_empty() || self.client.is_paused() {
                         self.hearing.excuse_silence(self.now());
                     }
                     match self.client.expire(Instant::now()) {
@@ -410,7 +410,11 @@ impl Actor {
         match edge {
             Edge::Onset { .. } => self.step(Event::VoiceOnset { position: self.hearing.position() }),
             Edge::Retracted => self.step(Event::VoiceRetracted),
-            Edge::Started { at } => self.step(Event::SpeechStarted { audio_start: self.hearing.audio_start(at) }),
+            Edge::Started { at } => {
+                // An onset may have been short, or so long that the reply went on: what speaks over it is weighed while it is held.
+                self.step(Event::VoiceOnset { position: self.hearing.position() });
+                self.step(Event::SpeechStarted { audio_start: self.hearing.audio_start(at) });
+            }
             Edge::Paused { at } => {
                 self.step(Event::Paused);
                 self.hearing.paused(at);
@@ -512,6 +516,9 @@ impl Actor {
             self.links.keep(&self.dialog.settings().servers);
         }
         self.perform(actions, EventPayload::default());
+        if let Some(edge) = self.hearing.ended_before_detection() {
+            self.edge(edge);
+        }
         Ok(())
     }
 
@@ -575,11 +582,11 @@ impl Actor {
                 self.hearing.partial(&item, &text, n_heard);
                 self.step(Event::Partial { item, text, n_sure_words, n_settled_words });
             }
-            Report::ProvisionalTranscript { item, text, language, n_heard } => {
+            Report::ProvisionalTranscript { item, text, language, n_sure_words, n_heard } => {
                 self.timeline.provisional_transcribed(&item, self.now());
                 self.hearing.partial(&item, &text, n_heard);
                 let language = languages::named(language);
-                self.step(Event::ProvisionalTranscript { item, text, language });
+                self.step(Event::ProvisionalTranscript { item, text, language, n_sure_words });
             }
             Report::Judged { pause_start, probability } => self.hearing.judged(probability, pause_start),
             Report::OverlapJudged { item, claim } => {
@@ -610,7 +617,9 @@ impl Actor {
         let FinalTranscript { result, served, meter } = transcript;
         let mut payload = EventPayload::default();
         let mut language = None;
+        let mut n_sure_words = None;
         let result = result.map(|transcript| {
+            n_sure_words = transcript.n_sure_words;
             language = languages::named(transcript.language);
             let logprobs = transcript.logprobs;
             payload.logprobs = logprobs.map(|tokens| TranscriptLogprobs { item: item.clone(), tokens });
@@ -633,7 +642,8 @@ impl Actor {
         };
         note(&mut self.timeline);
         let was_turn = self.timeline.holds(&item);
-        let actions = self.decide(Event::Transcribed { item: item.clone(), result, language: language.clone() });
+        let event = Event::Transcribed { item: item.clone(), result, language: language.clone(), n_sure_words };
+        let actions = self.decide(event);
         self.perform(actions, payload);
         // Speech over a reply may be a turn only by these words.
         if !was_turn {

@@ -37,6 +37,8 @@ use tracing::Instrument;
 const MAX_TRANSCRIPTIONS: usize = 4;
 /// Time without messages that counts as silence of the speaker, in addition to the silence that ends a turn.
 const STALL_MARGIN: Duration = Duration::from_millis(500);
+/// A client that sends its audio in pieces of up to this length is not silent between two of them.
+const LONGEST_PIECE: Duration = Duration::from_secs(2);
 /// Audio between two queries of the turn model about speech over a reply, 160 ms: the step of streaming turn models.
 const OVERLAP_STEP: Samples = Samples(2_560);
 /// Received audio that is reported at once: 100 ms at 16 kHz.
@@ -61,6 +63,10 @@ pub(super) struct Hearing {
     overlap_judged_to: Samples,
     speaker: Option<SpeakerState>,
     last_audio: Timestamp,
+    /// The length of the piece that came then; shorter where the client sends faster than it speaks.
+    last_piece: Duration,
+    /// The time between it and the piece before it.
+    since_piece_before: Duration,
     /// When the first reply began, if no audio of a microphone had come.
     first_reply: Option<Timestamp>,
     /// Until when that reply is kept; `None`: it is not.
@@ -89,6 +95,8 @@ impl Hearing {
             overlap_judged_to: Samples::ZERO,
             speaker,
             last_audio,
+            last_piece: Duration::ZERO,
+            since_piece_before: Duration::ZERO,
             first_reply: None,
             kept_until: None,
         }
@@ -102,8 +110,15 @@ impl Hearing {
         self.ingress.lock_speaker(model.filter(|_| self.setup.locks_speaker(session)));
     }
 
+    /// The end of speech that was over before the hub detected turns: no window tells of it.
+    pub(super) fn ended_before_detection(&self) -> Option<Edge> {
+        let is_over = !self.ingress.is_manual() && self.ingress.has_utterance() && !self.ingress.is_listening();
+        is_over.then(|| Edge::Stopped { at: self.ingress.position() })
+    }
+
     /// Audio is about to come. Refuses it where the client commits and has left too much speech uncommitted.
     pub(super) fn expect_audio(&mut self, now: Timestamp) -> Result<(), WireError> {
+        self.since_piece_before = now.since(self.last_audio);
         self.last_audio = now;
         let limit = self.max_utterance();
         if self.ingress.is_manual() && self.ingress.utterance_length() >= limit {
@@ -114,7 +129,11 @@ impl Hearing {
 
     /// Takes audio in the session's format; any length of whole samples.
     pub(super) fn push(&mut self, audio: &[u8]) -> Result<(), CodecError> {
-        self.ingress.push(audio)
+        let before = self.ingress.received();
+        let pushed = self.ingress.push(audio);
+        let piece = self.ingress.received().saturating_sub(before).duration(SampleRate::HZ_16000);
+        self.last_piece = piece.min(self.since_piece_before).min(LONGEST_PIECE);
+        pushed
     }
 
     /// Takes a microphone's packet: Opus, or PCM16.
@@ -400,7 +419,7 @@ impl Hearing {
 
     /// How long audio may be missing before that ends speech under way.
     fn patience(&self) -> Duration {
-        self.ingress.wait().duration(SampleRate::HZ_16000) + STALL_MARGIN
+        self.ingress.wait().duration(SampleRate::HZ_16000) + STALL_MARGIN + self.last_piece
     }
 
     fn transcription_task(
@@ -475,6 +494,22 @@ mod tests {
         assert_eq!(hearing.end_stalled(at.before(Duration::from_millis(1))), None);
         assert!(matches!(hearing.end_stalled(at), Some(Edge::Stopped { .. })));
         assert_eq!(hearing.stalls_at(), None);
+    }
+
+    #[test]
+    fn a_client_that_sends_long_pieces_is_not_silent_between_two_of_them() {
+        let (mut hearing, _inbox) = hearing();
+        let wait = |hearing: &mut Hearing, from_ms: u64, piece_ms: usize| {
+            let now = Timestamp::from_ms(from_ms);
+            hearing.expect_audio(now).expect("there is room");
+            hearing.push(&sound(piece_ms)).expect("PCM");
+            edges(hearing);
+            hearing.stalls_at().expect("speech is under way").since(now)
+        };
+        let usual = wait(&mut hearing, 20, 400);
+        assert_eq!(wait(&mut hearing, 1_520, 1_500) - usual, Duration::from_millis(1_480));
+        assert_eq!(wait(&mut hearing, 1_620, 1_500) - usual, Duration::from_millis(80), "faster than it speaks");
+        assert_eq!(wait(&mut hearing, 9_000, 4_000) - usual, LONGEST_PIECE - Duration::from_millis(20));
     }
 
     #[test]

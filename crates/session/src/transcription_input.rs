@@ -64,6 +64,8 @@ pub(super) enum Report {
     },
     /// A provisional transcript.
     ProvisionalTranscript {
+        /// How many of its first words the engine is sure of; `None`: it does not say.
+        n_sure_words: Option<u32>,
         /// The utterance.
         item: ItemId,
         /// The words.

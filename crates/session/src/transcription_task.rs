@@ -138,11 +138,7 @@ impl TranscriptionTask {
                 }
                 Some(TranscriptionInput::Finish { .. }) | None => break,
             };
-            // A request that waits yields a better transcript than a partial one.
-            let is_better = |input: &TranscriptionInput| {
-                matches!(input, TranscriptionInput::RequestProvisional | TranscriptionInput::Finish { .. })
-            };
-            if wants_partial && !self.backlog.iter().any(is_better) {
+            if wants_partial && !self.has_better_request() {
                 n_unseen = 0;
                 let asked = Instant::now();
                 let silence = in_lull.then(|| peak(&kept[kept.len().saturating_sub(LULL_SAMPLES)..]));
@@ -151,6 +147,17 @@ impl TranscriptionTask {
             }
         }
         Ok(FinishedUtterance { transcript: self.meanwhile(utterance.finish()).await?, stream: None })
+    }
+
+    /// Whether a request waits that yields a better transcript than a partial one. Where the speaker goes on, a provisional one
+    /// is void.
+    fn has_better_request(&self) -> bool {
+        let requests = self.backlog.iter().rev().filter_map(|input| match input {
+            TranscriptionInput::RequestProvisional | TranscriptionInput::Finish { .. } => Some(true),
+            TranscriptionInput::Resumed => Some(false),
+            _ => None,
+        });
+        requests.take(1).any(|is_better| is_better)
     }
 
     async fn next(&mut self) -> Option<TranscriptionInput> {
@@ -235,7 +242,9 @@ impl TranscriptionTask {
         let item = self.item.clone();
         let text = transcript.text.clone();
         let language = transcript.language.clone();
-        let _ = self.reports.send(Report::ProvisionalTranscript { item, text, language, n_heard }).await;
+        let n_sure_words = transcript.n_sure_words;
+        let report = Report::ProvisionalTranscript { item, text, language, n_sure_words, n_heard };
+        let _ = self.reports.send(report).await;
         Some(transcript)
     }
 

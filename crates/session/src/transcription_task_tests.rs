@@ -414,3 +414,25 @@ async fn what_was_begun_in_the_lull_is_waited_for_and_nothing_else() {
     let with_words = vec![pcm(), request(), pcm(), pcm(), pcm(), request(), lull(), end];
     assert_eq!(after_the_last(with_words).await, (Duration::from_millis(60), 2), "the lull's began again");
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_request_that_is_void_by_now_leaves_the_partial_transcript_wanted() {
+    let inputs = || {
+        [
+            TranscriptionInput::Pcm(vec![3_000; 320]),
+            TranscriptionInput::RequestPartial,
+            TranscriptionInput::RequestProvisional,
+        ]
+    };
+    for (rest, n_partials) in [(None, 0), (Some(TranscriptionInput::Resumed), 1)] {
+        let engine = FakeStt::default().with_partials();
+        let (reports, _inbox) = mpsc::channel(8);
+        let (sender, input) = mpsc::channel(INPUT_PIECES);
+        let mut task = transcription_task(Arc::new(engine.clone()), input, reports);
+        task.backlog.extend(inputs().into_iter().chain(rest));
+        let running = tokio::time::timeout(Duration::from_secs(1), task.run());
+        assert!(running.await.is_err(), "it waits for more");
+        drop(sender);
+        assert_eq!(engine.partial_requests().len(), n_partials);
+    }
+}

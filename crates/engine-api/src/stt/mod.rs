@@ -38,7 +38,7 @@ pub struct Transcript {
     pub segments: Vec<Segment>,
     /// The spoken language as an ISO-639-1 code, if known.
     pub language: Option<String>,
-    /// Of a partial transcript: how many of its first words the engine is sure of. `None`: the engine does not say.
+    /// How many of its first words the engine is sure of. `None`: the engine does not say.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub n_sure_words: Option<u32>,
     /// Of a partial transcript: how many of its first words later ones do not change.

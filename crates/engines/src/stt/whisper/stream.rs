@@ -191,6 +191,12 @@ impl WhisperStream {
         }
     }
 
+    /// How many of the first words of all that was said are sure.
+    fn n_sure_words(&self, last: Option<&JudgedHypothesis>) -> u32 {
+        let n_before = antiphon_text::words::words(&self.before.text).count() as u32;
+        n_before + last.map_or(0, |heard| heard.hypothesis.n_sure_words(SURE.ln()))
+    }
+
     /// All that was said, by a decoding that may take its time.
     fn decode_all(&mut self, cancel: &CancellationToken) -> Result<Transcript, SttError> {
         let n = self.audio.len();
@@ -206,7 +212,8 @@ impl WhisperStream {
             Some((_, heard)) => self.before.clone().and(heard, self.n_before, self.n_before + n),
             None => self.before.clone(),
         };
-        Ok(self.transcript(said))
+        let n_sure_words = Some(self.n_sure_words(self.last.as_ref().map(|(_, heard)| heard)));
+        Ok(Transcript { n_sure_words, ..self.transcript(said) })
     }
 }
 
@@ -294,13 +301,12 @@ impl SttStream for WhisperStream {
         };
         // Times are not asked for before the end.
         self.last = heard.clone().filter(|(_, heard)| !heard.hypothesis.is_hasty && !self.options.segments);
-        let n_before = antiphon_text::words::words(&self.before.text).count() as u32;
-        let n_sure = heard.as_ref().map_or(0, |(_, heard)| heard.hypothesis.n_sure_words(SURE.ln()));
+        let n_sure_words = Some(self.n_sure_words(heard.as_ref().map(|(_, heard)| heard)));
         let said = match heard {
             Some((_, heard)) => self.before.clone().and(&heard, self.n_before, self.n_before + n),
             None => self.before.clone(),
         };
-        Ok(Transcript { text: said.text, n_sure_words: Some(n_before + n_sure), ..Transcript::default() })
+        Ok(Transcript { text: said.text, n_sure_words, ..Transcript::default() })
     }
 
     fn provisional(&mut self, cancel: &CancellationToken) -> Result<Transcript, SttError> {
