@@ -2,8 +2,9 @@
 //!
 //! Made by `assembly`; it implements the port directly, since it waits and never computes. How a text is sent and its sound
 //! read is documented in [`super::words`]. The messages are MessagePack: `Text` and `Eos` out, `Audio`, `Text` (a word that was
-//! spoken) and `Error` in; the server closes the connection when all is spoken. Its audio is mono at 24 kHz. It has no rate of
-//! speech and no list of its voices: a voice is a path below its own voice folder, and only the configured one is offered.
+//! spoken) and `Error` in; the server closes the connection, without a code or with the normal one, when all is spoken. Its audio
+//! is mono at 24 kHz. It has no rate of speech and no list of its voices: a voice is a path below its own voice folder, and only
+//! the configured one is offered.
 
 use super::TtsConfig;
 use super::speech_server::{DecodeError, SpeechServer, check_extra};
@@ -23,6 +24,7 @@ use serde_json::Value;
 use std::time::Duration;
 use tokio_tungstenite::tungstenite::client::IntoClientRequest;
 use tokio_tungstenite::tungstenite::handshake::client::Request;
+use tokio_tungstenite::tungstenite::protocol::frame::coding::CloseCode;
 use tokio_tungstenite::tungstenite::{Bytes, Message};
 
 /// The header that moshi-server reads the key from, and the key that its own configurations allow.
@@ -198,7 +200,10 @@ impl Dialect for MoshiDialect {
     fn read(&mut self, message: Message) -> Result<Vec<ServerMessage>, DecodeError> {
         let bytes = match message {
             Message::Binary(bytes) => bytes,
-            Message::Close(_) => return Ok(vec![ServerMessage::End]),
+            Message::Close(frame) if frame.as_ref().is_none_or(|frame| frame.code == CloseCode::Normal) => {
+                return Ok(vec![ServerMessage::End]);
+            }
+            // Any other code is no end: the server is stopping, or has failed.
             _ => return Ok(Vec::new()),
         };
         let message: Incoming = rmp_serde::from_slice(&bytes)

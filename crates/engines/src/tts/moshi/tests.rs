@@ -9,6 +9,7 @@ use serde_json::json;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::sync::mpsc;
+use tokio_tungstenite::tungstenite::protocol::CloseFrame;
 
 fn config(address: &str) -> TtsConfig {
     TtsConfig { base_url: format!("{address}/api"), api_key_env: String::new(), ..TtsConfig::default() }
@@ -158,6 +159,26 @@ async fn what_a_server_does_wrong_ends_the_text_and_the_next_one_is_spoken() {
         assert!(error.contains(message), "{script}: {error}");
         turns.send("well").await.unwrap();
         assert_eq!(speak(&server.url(""), &["Hi."]).await.0, [32_767], "after {script}");
+    }
+}
+
+#[tokio::test]
+async fn a_connection_that_is_closed_with_another_code_than_the_normal_one_is_no_end() {
+    for (code, is_end) in [(1_000_u16, true), (1_001, false), (1_011, false), (1_012, false)] {
+        let server = TestServer::websocket(move |mut socket| async move {
+            text(&mut socket).await.expect("a text");
+            socket.send(audio(&[1.0])).await.unwrap();
+            let frame = CloseFrame { code: CloseCode::from(code), reason: "".into() };
+            socket.send(Frame::Close(Some(frame))).await.unwrap();
+        });
+        let (samples, _, error) = speak(&server.url(""), &["Hi."]).await;
+        assert_eq!(samples, [32_767], "{code}");
+        if is_end {
+            assert!(error.is_none(), "{code}: {error:?}");
+        } else {
+            let error = failure(error);
+            assert!(error.contains("closed the connection in the middle of the text"), "{code}: {error}");
+        }
     }
 }
 
