@@ -208,6 +208,8 @@ struct Link<D> {
 #[derive(Default)]
 struct Words {
     items: Vec<Item>,
+    /// The number of the first items whose audio is no longer kept: another connection does not hear it.
+    n_settled: usize,
 }
 
 struct Item {
@@ -229,7 +231,6 @@ impl<D: Dialect> Call<D> {
                 tracing::debug!(%error, "the connection to the recognizer is made once more");
                 self.may_reconnect = false;
                 self.link = None;
-                self.words.forget_unsettled();
                 self.perform(&step).await
             }
             done => done,
@@ -261,6 +262,7 @@ impl<D: Dialect> Call<D> {
                 link.flush();
                 link.send(&mut self.words).await?;
                 link.read_to_final(&mut self.words).await?;
+                self.words.settle_all();
                 self.kept.clear();
                 self.keeps_all = true;
                 if link.dialect.ends_with_flush() {
@@ -276,6 +278,7 @@ impl<D: Dialect> Call<D> {
         let host = self.server.server.host().to_owned();
         let socket = connect(&self.request, &host).await?;
         let mut link = Link::new(socket, (self.dialect)(), host);
+        self.words.forget_unsettled();
         link.begin(&mut self.words).await?;
         if !self.kept.is_empty() {
             link.audio(&self.kept);
@@ -520,9 +523,14 @@ impl Words {
         &mut self.items[place]
     }
 
-    /// A new connection hears again what is not final.
+    /// All items are those of audio that is no longer kept.
+    fn settle_all(&mut self) {
+        self.n_settled = self.items.len();
+    }
+
+    /// A new connection hears again all audio that is kept, also that of final items.
     fn forget_unsettled(&mut self) {
-        self.items.retain(|item| item.is_final);
+        self.items.truncate(self.n_settled);
     }
 
     fn text(&self) -> String {

@@ -233,6 +233,44 @@ async fn a_connection_that_breaks_is_made_once_more_with_all_audio() {
     assert_eq!(n_connections.load(Ordering::Relaxed), 2);
 }
 
+#[tokio::test]
+async fn a_connection_that_is_made_once_more_repeats_no_words_that_were_final() {
+    let n_connections = Arc::new(AtomicUsize::new(0));
+    let counted = n_connections.clone();
+    let server = TestServer::websocket(move |mut socket| {
+        let number = counted.fetch_add(1, Ordering::Relaxed);
+        async move {
+            if number > 0 {
+                return openai(&mut socket, Arc::default()).await;
+            }
+            say(&mut socket, json!({"type": "session.created", "session": {}})).await;
+            let mut has_answered = false;
+            while let Some(event) = next(&mut socket).await {
+                match event["type"].as_str() {
+                    Some("input_audio_buffer.commit") => {
+                        say(&mut socket, json!({"type": COMPLETED, "item_id": "a", "transcript": "settled"})).await;
+                        has_answered = true;
+                    }
+                    Some("input_audio_buffer.append") if has_answered => break,
+                    _ => {}
+                }
+            }
+            // It divides the speech itself, and breaks off.
+            let last = json!({"type": COMPLETED, "item_id": "b", "transcript": "twice", "is_last_result": false});
+            say(&mut socket, last).await;
+        }
+    });
+    let mut utterance = opened(&engine(&server.url(""))).await;
+    utterance.push(vec![7; 1_600]).await.expect("room");
+    assert_eq!(utterance.provisional().await.expect("an answer").text, "settled");
+    utterance.push(vec![7; 3_200]).await.expect("room");
+    while utterance.partial().await.expect("an answer").expect("it has partials").text != "settled twice" {
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(utterance.finish().await.expect("an answer").text, "settled 4800 samples");
+    assert_eq!(n_connections.load(Ordering::Relaxed), 2);
+}
+
 /// How an utterance ends with a server that does this once it has the audio.
 async fn failing<F: Future<Output = ()> + Send + 'static>(
     then: impl Fn(WebSocket) -> F + Clone + Send + Sync + 'static,
