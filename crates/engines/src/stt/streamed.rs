@@ -170,7 +170,7 @@ struct Call<D> {
     server: StreamingServer,
     request: Request,
     dialect: Arc<dyn Fn() -> D + Send + Sync>,
-    /// `None` after a flush that ends a connection, until more audio comes.
+    /// `None` after the answer to a flush that ends a connection, until more audio comes.
     link: Option<Link<D>>,
     words: Words,
     /// The audio that is not settled, for another connection.
@@ -200,6 +200,7 @@ struct Link<D> {
     n_unflushed: usize,
     /// Flushes without an answer.
     n_waiting: usize,
+    is_flushed: bool,
     n_bytes: usize,
     max_bytes: usize,
 }
@@ -244,6 +245,13 @@ impl<D: Dialect> Call<D> {
     }
 
     async fn perform(&mut self, step: &Step<'_>) -> Result<(), SttError> {
+        if let Step::Push(pcm) = step
+            && self.link.as_ref().is_some_and(Link::has_ended)
+        {
+            // A provisional transcript was given up: the audio before this is settled with it.
+            self.settle().await?;
+            self.keep(pcm);
+        }
         // What is kept is sent with the connection, what is pushed now included.
         let is_new = self.link.is_none();
         if is_new {
@@ -258,17 +266,25 @@ impl<D: Dialect> Call<D> {
                 link.send(&mut self.words).await?;
                 link.read_what_is_here(&mut self.words)?;
             }
-            Step::Settle => {
-                link.flush();
-                link.send(&mut self.words).await?;
-                link.read_to_final(&mut self.words).await?;
-                self.words.settle_all();
-                self.kept.clear();
-                self.keeps_all = true;
-                if link.dialect.ends_with_flush() {
-                    self.link = None;
-                }
-            }
+            Step::Settle => self.settle().await?,
+        }
+        Ok(())
+    }
+
+    /// Waits for the final words of all audio that the connection has, after which none is kept.
+    async fn settle(&mut self) -> Result<(), SttError> {
+        let Some(link) = &mut self.link else { return Ok(()) };
+        // A server may have closed a connection that has ended.
+        if link.owes_words() {
+            link.flush();
+            link.send(&mut self.words).await?;
+            link.read_to_final(&mut self.words).await?;
+        }
+        self.words.settle_all();
+        self.kept.clear();
+        self.keeps_all = true;
+        if link.dialect.ends_with_flush() {
+            self.link = None;
         }
         Ok(())
     }
@@ -298,8 +314,7 @@ impl<D: Dialect> Call<D> {
 
     /// Whether there is audio whose words are not final.
     fn is_unsettled(&self) -> bool {
-        let waits = self.link.as_ref().is_some_and(|link| link.n_unflushed > 0 || link.n_waiting > 0);
-        waits || !self.kept.is_empty()
+        self.link.as_ref().is_some_and(Link::owes_words) || !self.kept.is_empty()
     }
 }
 
@@ -379,6 +394,7 @@ impl<D: Dialect> Link<D> {
             is_ready: false,
             n_unflushed: 0,
             n_waiting: 0,
+            is_flushed: false,
             n_bytes: 0,
             max_bytes: MAX_BYTES,
         }
@@ -403,8 +419,19 @@ impl<D: Dialect> Link<D> {
         if self.n_unflushed > 0 {
             self.n_unflushed = 0;
             self.n_waiting += 1;
+            self.is_flushed = true;
             self.outgoing.extend(self.dialect.flush());
         }
+    }
+
+    /// Whether it takes no more audio.
+    fn has_ended(&self) -> bool {
+        self.is_flushed && self.dialect.ends_with_flush()
+    }
+
+    /// Whether it has audio whose final words have not come.
+    fn owes_words(&self) -> bool {
+        self.n_unflushed > 0 || self.n_waiting > 0
     }
 
     /// Sends what is waiting, and reads meanwhile: a server may take nothing before it has said something. What is cancelled goes

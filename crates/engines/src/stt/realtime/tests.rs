@@ -174,8 +174,8 @@ async fn vllm_generates_between_two_commits() {
     assert_eq!(utterance.finish().await.expect("an answer").text, "3200 samples 1600 samples");
 }
 
-#[tokio::test]
-async fn nim_divides_the_speech_and_ends_the_connection_with_it() {
+/// A server of NIM's dialect that hears "first" and then "N samples", and the number of its connections.
+fn nim_server() -> (TestServer, Arc<AtomicUsize>) {
     let n_connections = Arc::new(AtomicUsize::new(0));
     let counted = n_connections.clone();
     let server = TestServer::websocket(move |mut socket| {
@@ -199,12 +199,39 @@ async fn nim_divides_the_speech_and_ends_the_connection_with_it() {
             say(&mut socket, json!({"type": COMPLETED, "transcript": transcript, "is_last_result": true})).await;
         }
     });
+    (server, n_connections)
+}
+
+#[tokio::test]
+async fn nim_divides_the_speech_and_ends_the_connection_with_it() {
+    let (server, n_connections) = nim_server();
     let mut utterance = opened(&engine(&server.url(""))).await;
     utterance.push(vec![7; 3_200]).await.expect("room");
     assert_eq!(utterance.provisional().await.expect("an answer").text, "first 3200 samples");
     utterance.push(vec![7; 1_600]).await.expect("another connection");
     assert_eq!(utterance.finish().await.expect("an answer").text, "first 3200 samples first 1600 samples");
     assert_eq!(n_connections.load(Ordering::Relaxed), 2);
+}
+
+#[tokio::test]
+async fn nim_gets_no_audio_behind_the_end_of_a_provisional_transcript_that_is_given_up() {
+    for is_answer_read in [false, true] {
+        let (server, n_connections) = nim_server();
+        let mut utterance = opened(&engine(&server.url(""))).await;
+        utterance.push(vec![7; 3_200]).await.expect("room");
+        // Polled once: the end is on its way.
+        let _ = utterance.provisional().now_or_never();
+        if is_answer_read {
+            server.all_closed().await;
+            while utterance.partial().await.expect("an answer").expect("it has partials").text != "first 3200 samples" {
+                tokio::task::yield_now().await;
+            }
+        }
+        utterance.push(vec![7; 1_600]).await.expect("another connection");
+        let said = utterance.finish().await.expect("an answer");
+        assert_eq!(said.text, "first 3200 samples first 1600 samples", "{is_answer_read}");
+        assert_eq!(n_connections.load(Ordering::Relaxed), 2, "{is_answer_read}");
+    }
 }
 
 #[tokio::test]
