@@ -201,6 +201,8 @@ struct Link<D> {
     /// Flushes without an answer.
     n_waiting: usize,
     is_flushed: bool,
+    /// What it failed with while a partial transcript read it.
+    failure: Option<SttError>,
     n_bytes: usize,
     max_bytes: usize,
 }
@@ -262,6 +264,7 @@ impl<D: Dialect> Call<D> {
             Step::Connect => {}
             Step::Push(_) if is_new => {}
             Step::Push(pcm) => {
+                link.check()?;
                 link.audio(pcm);
                 link.send(&mut self.words).await?;
                 link.read_what_is_here(&mut self.words)?;
@@ -276,6 +279,7 @@ impl<D: Dialect> Call<D> {
         let Some(link) = &mut self.link else { return Ok(()) };
         // A server may have closed a connection that has ended.
         if link.owes_words() {
+            link.check()?;
             link.flush();
             link.send(&mut self.words).await?;
             link.read_to_final(&mut self.words).await?;
@@ -287,6 +291,22 @@ impl<D: Dialect> Call<D> {
             self.link = None;
         }
         Ok(())
+    }
+
+    /// Reads what is here. What a connection failed with is the next step's failure, which may make it once more, unless the
+    /// server's answers are bad.
+    fn read_ahead(&mut self) -> Result<(), SttError> {
+        let Some(link) = &mut self.link else { return Ok(()) };
+        if link.failure.is_some() {
+            return Ok(());
+        }
+        match link.read_what_is_here(&mut self.words) {
+            Err(error) if fault_of(&error) != Fault::BadAnswer => {
+                link.failure = Some(error);
+                Ok(())
+            }
+            read => read,
+        }
     }
 
     /// A connection that has what is kept.
@@ -363,13 +383,11 @@ impl<D: Dialect> SttUtterance for Utterance<D> {
 
     /// What the server said until now; it is not asked.
     fn partial(&mut self) -> BoxFuture<'_, Result<Option<Transcript>, SttError>> {
-        // A connection that broke is noticed by the next push, which makes it again.
-        let read = self.call.link.as_mut().map_or(Ok(()), |link| link.read_what_is_here(&mut self.call.words));
-        let is_bad = matches!(&read, Err(error) if fault_of(error) == Fault::BadAnswer);
+        let read = self.call.read_ahead();
         let text = self.call.words.text();
         let n_words = text.split_whitespace().count() as u32;
         let partial = Transcript { text, n_settled_words: n_words.saturating_sub(1), ..Transcript::default() };
-        let result = if is_bad { self.reported(read).map(|()| None) } else { Ok(Some(partial)) };
+        let result = self.reported(read).map(|()| Some(partial));
         std::future::ready(result).boxed()
     }
 
@@ -395,6 +413,7 @@ impl<D: Dialect> Link<D> {
             n_unflushed: 0,
             n_waiting: 0,
             is_flushed: false,
+            failure: None,
             n_bytes: 0,
             max_bytes: MAX_BYTES,
         }
@@ -422,6 +441,11 @@ impl<D: Dialect> Link<D> {
             self.is_flushed = true;
             self.outgoing.extend(self.dialect.flush());
         }
+    }
+
+    /// The failure that a partial transcript has read, once.
+    fn check(&mut self) -> Result<(), SttError> {
+        self.failure.take().map_or(Ok(()), Err)
     }
 
     /// Whether it takes no more audio.

@@ -5,6 +5,7 @@ use antiphon_engine_api::BreakerState;
 use antiphon_test_server::{Answer, Message as Frame, TestServer, WebSocket};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
+use tokio::sync::Notify;
 
 fn config(address: &str) -> SttConfig {
     SttConfig {
@@ -295,6 +296,38 @@ async fn a_connection_that_is_made_once_more_repeats_no_words_that_were_final() 
         tokio::task::yield_now().await;
     }
     assert_eq!(utterance.finish().await.expect("an answer").text, "settled 4800 samples");
+    assert_eq!(n_connections.load(Ordering::Relaxed), 2);
+}
+
+#[tokio::test]
+async fn a_failure_that_a_partial_transcript_reads_is_the_next_steps_which_connects_once_more() {
+    let n_connections = Arc::new(AtomicUsize::new(0));
+    let counted = n_connections.clone();
+    let reported = Arc::new(Notify::new());
+    let has_reported = reported.clone();
+    let server = TestServer::websocket(move |mut socket| {
+        let number = counted.fetch_add(1, Ordering::Relaxed);
+        let has_reported = has_reported.clone();
+        async move {
+            if number > 0 {
+                return openai(&mut socket, Arc::default()).await;
+            }
+            say(&mut socket, json!({"type": "session.created", "session": {}})).await;
+            while next(&mut socket).await.is_some_and(|event| event["type"] != "input_audio_buffer.append") {}
+            say(&mut socket, json!({"type": DELTA, "item_id": "x", "delta": "lost"})).await;
+            say(&mut socket, json!({"type": "error", "error": {"message": "out of memory"}})).await;
+            has_reported.notify_one();
+            // It says nothing more, and leaves the connection open.
+            while next(&mut socket).await.is_some() {}
+        }
+    });
+    let mut utterance = opened(&engine(&server.url(""))).await;
+    utterance.push(vec![7; 3_200]).await.expect("room");
+    reported.notified().await;
+    while utterance.partial().await.expect("an answer").expect("it has partials").text != "lost" {
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(utterance.finish().await.expect("an answer").text, "4800 samples");
     assert_eq!(n_connections.load(Ordering::Relaxed), 2);
 }
 
