@@ -45,6 +45,10 @@ const BANDS: usize = 80;
 /// Tokens before the first word that are no prompt, at most.
 const N_START: usize = 5;
 
+/// Half of the decoder's positions are the text's; whisper.cpp leaves this number of them unused
+/// (`whisper_full_with_state`).
+const N_UNUSED_BY_WHISPER_CPP: usize = 4;
+
 /// Frames of a spectrogram for each position of the encoder.
 const FRAMES_A_POSITION: usize = 2;
 
@@ -95,6 +99,14 @@ pub(super) struct Decoder {
     pub(super) is_known: bool,
     /// What was decoded last in this utterance.
     draft: Vec<WhisperTokenId>,
+}
+
+/// What was decoded once.
+struct DecodedWindow {
+    spans: Vec<Span>,
+    beginning: Beginning,
+    /// It has as many tokens as the decoder has positions for.
+    is_full: bool,
 }
 
 /// What the model knows before the first word.
@@ -155,7 +167,8 @@ impl Decoder {
             may_be_other = false;
             (heard, _) = self.attempt(pcm, attempt, ask, cancel)?;
         }
-        heard.is_hasty = !ask.retries && (may_be_other || judge::is_suspect(&heard, ask.voiced_ms));
+        let is_suspect = judge::is_suspect(&heard, ask.voiced_ms);
+        heard.is_hasty = !ask.retries && (may_be_other || is_suspect || heard.is_full);
         if ask.retries && self.model.settings.repeats_suspect {
             self.retry(pcm, attempt, heard, ask, cancel)
         } else {
@@ -252,7 +265,7 @@ impl Decoder {
             pcm
         };
         let is_greedy = self.model.settings.beam_size <= 1 && attempt.temperature == 0.0;
-        let (spans, beginning) = if is_greedy && !ask.timed && ffi::has_outputs() {
+        let DecodedWindow { spans, beginning, is_full } = if is_greedy && !ask.timed && ffi::has_outputs() {
             self.decode_greedily(pcm, attempt, n_tokens, ask, cancel)
         } else {
             self.decode_whole(pcm, attempt, n_tokens, ask, cancel)
@@ -266,6 +279,7 @@ impl Decoder {
             language,
             temperature: Some(attempt.temperature),
             is_cut_off: n_pieces >= n_tokens,
+            is_full,
             is_hasty: false,
         };
         Ok((hypothesis, beginning))
@@ -279,7 +293,7 @@ impl Decoder {
         n_tokens: usize,
         ask: &Ask,
         cancel: &CancellationToken,
-    ) -> Result<(Vec<Span>, Beginning), SttError> {
+    ) -> Result<DecodedWindow, SttError> {
         let mut params = self.params(attempt, pcm.len(), ask);
         params.set_max_tokens(n_tokens as i32);
         params.set_tokens(&ask.prompt);
@@ -292,11 +306,24 @@ impl Decoder {
         }
         check(done, cancel)?;
         let spans = self.spans(ask.timed);
+        let most = (self.model.sizes.n_text_ctx / 2).saturating_sub(N_UNUSED_BY_WHISPER_CPP).max(1);
+        let is_full = n_tokens > most && self.was_stopped(most);
         let beginning = match spans.iter().all(|span| span.pieces.is_empty()) {
             true => Beginning { no_speech: 1.0, other: None },
             false => self.beginning(attempt.language)?,
         };
-        Ok((spans, beginning))
+        Ok(DecodedWindow { spans, beginning, is_full })
+    }
+
+    /// Whether whisper.cpp has stopped a text at `most` tokens, before its end.
+    fn was_stopped(&self, most: usize) -> bool {
+        let end = self.model.context.token_eot();
+        let mut segments = self.state.iter().flat_map(|state| state.state.as_iter());
+        segments.any(|segment| {
+            let last = segment.get_token(segment.n_tokens() - 1);
+            let has_end = last.is_some_and(|last| last.token_id() == end);
+            segment.n_tokens() as usize >= most && !has_end
+        })
     }
 
     /// A token at a time, by [`search`], from the spectrogram that `antiphon-audio` computes.
@@ -307,7 +334,7 @@ impl Decoder {
         n_tokens: usize,
         ask: &Ask,
         cancel: &CancellationToken,
-    ) -> Result<(Vec<Span>, Beginning), SttError> {
+    ) -> Result<DecodedWindow, SttError> {
         let model = self.model.clone();
         let n_threads = model.settings.n_threads;
         let n_positions = self.positions_of(attempt, pcm.len());
@@ -329,8 +356,9 @@ impl Decoder {
         check(done, cancel)?;
         check(ffi::encode(state, n_threads, cancel), cancel)?;
         // Half of the positions are the prompt's.
-        let n_tokens = n_tokens.min(model.sizes.n_text_ctx / 2).max(1);
-        let request = Request { start, draft: &draft, n_tokens, n_alternatives: ask.n_alternatives };
+        let most = (model.sizes.n_text_ctx / 2).max(1);
+        let n_chosen = n_tokens.clamp(1, most);
+        let request = Request { start, draft: &draft, n_tokens: n_chosen, n_alternatives: ask.n_alternatives };
         let found = search(&mut EncodedWindow { state, n_threads, cancel }, &model.text_tokens, &request);
         let BestText { choices, first_logits } = check(found, cancel)?;
         self.draft = choices.iter().map(|choice| choice.id).collect();
@@ -345,15 +373,16 @@ impl Decoder {
             // What was said before says more of silence and language than the audio.
             (false, _) => self.beginning(attempt.language)?,
         };
-        Ok((vec![span], beginning))
+        let is_full = n_tokens > most && choices.len() >= most;
+        Ok(DecodedWindow { spans: vec![span], beginning, is_full })
     }
 
     /// The tokens before the first word.
     fn start(&self, language: &str, ask: &Ask) -> Vec<WhisperTokenId> {
         let context = &self.model.context;
         let mut start = Vec::new();
-        if !ask.prompt.is_empty() {
-            let most = self.model.sizes.n_text_ctx / 2 - N_START;
+        let most = (self.model.sizes.n_text_ctx / 2).saturating_sub(N_START);
+        if !ask.prompt.is_empty() && most > 0 {
             start.push(context.token_prev());
             start.extend(&ask.prompt[ask.prompt.len().saturating_sub(most)..]);
         }
@@ -558,6 +587,8 @@ fn failed(what: &str, error: WhisperError) -> SttError {
 
 #[cfg(test)]
 mod tests {
+    use super::super::layout::Sizes;
+    use super::super::random;
     use super::super::states::States;
     use super::super::tests::{config, spoken, unpacked};
     use super::*;
@@ -571,7 +602,7 @@ mod tests {
             true => decoder.decode_greedily(pcm, attempt, 40, ask, &cancel),
             false => decoder.decode_whole(pcm, attempt, 40, ask, &cancel),
         };
-        let (spans, beginning) = decoded.expect("it decodes");
+        let DecodedWindow { spans, beginning, .. } = decoded.expect("it decodes");
         let pieces: Vec<DecodedToken> = spans.into_iter().flat_map(|span| span.pieces).collect();
         let ids = pieces.iter().map(|piece| piece.id).collect();
         let logprobs = pieces.iter().map(|piece| piece.logprob).collect();
@@ -610,6 +641,39 @@ mod tests {
             assert_eq!(all, too_long, "{text}: {n_graphs:?}");
             assert!(wrong <= none, "{text}: {n_graphs:?}");
         }
+    }
+
+    #[test]
+    fn a_text_without_room_for_its_end_is_told_from_one_that_is_too_long_for_its_audio() {
+        // Random weights never end a text.
+        let sizes = Sizes {
+            n_audio_state: 64,
+            n_audio_head: 4,
+            n_audio_layer: 1,
+            n_text_ctx: 32,
+            n_text_state: 64,
+            n_text_head: 4,
+            n_text_layer: 1,
+            ..Sizes::BASE
+        };
+        let folder = tempfile::tempdir().expect("a folder");
+        let mut file = Vec::new();
+        random::write(&mut file, &sizes).expect("memory");
+        std::fs::write(folder.path().join("random.bin"), file).expect("room");
+        let model = Model::load(&config(&folder)).expect("it loads");
+        let mut decoder = Decoder::new(Arc::new(model)).expect("there is memory");
+        // For a second of English 28 tokens are allowed.
+        let pcm: Vec<f32> = (0..16_000).map(|i| (i as f32 * 0.3).sin() * 0.3).collect();
+        let mut decode = |temperature, n_tokens| {
+            let attempt = Attempt { language: "en", full_window: false, temperature, n_tokens };
+            let decoded = decoder.attempt(&pcm, attempt, &Ask::default(), &CancellationToken::new());
+            let (heard, _) = decoded.expect("it decodes");
+            (heard.is_full, heard.is_cut_off)
+        };
+        assert_eq!(decode(0.0, None), (true, false), "16 tokens, by the search");
+        assert_eq!(decode(0.4, None), (true, false), "12 tokens, by whisper.cpp");
+        assert_eq!(decode(0.0, Some(8)), (false, true));
+        assert_eq!(decode(0.4, Some(8)), (false, true));
     }
 
     #[test]

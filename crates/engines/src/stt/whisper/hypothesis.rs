@@ -35,9 +35,11 @@ pub(super) struct Hypothesis {
     pub(super) language: Option<&'static str>,
     /// At which it was decoded.
     pub(super) temperature: Option<f32>,
-    /// It has as many tokens as were allowed.
+    /// It has as many tokens as the length of its audio allows.
     pub(super) is_cut_off: bool,
-    /// It would have been decoded again, in the full window or in another language, if there had been time.
+    /// It has as many tokens as the decoder has positions for: the last words are missing.
+    pub(super) is_full: bool,
+    /// It would have been decoded again, in the full window, in another language or in parts, if there had been time.
     pub(super) is_hasty: bool,
 }
 

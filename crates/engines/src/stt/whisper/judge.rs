@@ -249,6 +249,8 @@ mod tests {
             "no time for it"
         );
         assert!(super::is_suspect(&Hypothesis { is_cut_off: true, ..said("a b c", -0.2) }, 60_000), "without an end");
+        let full = Hypothesis { is_full: true, ..said("a b c", -0.2) };
+        assert!(!super::is_suspect(&full, 60_000), "without room for its end");
     }
 
     #[test]

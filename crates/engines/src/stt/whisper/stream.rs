@@ -1,7 +1,9 @@
 //! One utterance at a time on a replica: its audio is gathered, and decoded from its beginning on each request.
 //!
 //! A pool drives it through [`SttStream`]. Whisper hears 30 s at most: of longer audio all but the last seconds are
-//! decoded on the way, cut in a pause, so that memory and the wait at the end stay those of one window.
+//! decoded on the way, cut in a pause, so that memory and the wait at the end stay those of one window. A text has 224
+//! tokens at most, which fast speech in a script of many tokens fills within 10 s: a final transcript of more words is
+//! decoded in parts.
 
 use super::decoder::{Ask, Decoder, FIRST_ASSUMED};
 use super::hypothesis::Hypothesis;
@@ -43,6 +45,10 @@ const MAX_GAIN: f32 = 40.0;
 
 /// Where a window that is full may be cut: in its later part.
 const CUT_WITHIN: usize = 10 * 16_000;
+
+/// The shortest part of audio that is decoded in parts, 3 s: it takes 7.5 s to fill a text with as many tokens as audio
+/// may have.
+const SHORTEST_PART: usize = 3 * 16_000;
 
 /// Characters of the previous text that a later window is given, and of a client's prompt: half of the decoder's
 /// positions are for it, and whisper.cpp drops what is too long from its beginning.
@@ -129,7 +135,9 @@ impl WhisperStream {
             voiced_ms: voiced.ms(),
         };
         let mut hypothesis = self.decoder.hear(&pcm, &ask, cancel)?;
-        match judge(&hypothesis, voiced.ms(), self.decoder.model.settings.no_speech) {
+        let verdict = judge(&hypothesis, voiced.ms(), self.decoder.model.settings.no_speech);
+        hypothesis.is_full &= verdict == Verdict::Said;
+        match verdict {
             Verdict::Said => {}
             Verdict::Silence(reason) => {
                 tracing::debug!(reason, "what was decoded was not said");
@@ -159,19 +167,52 @@ impl WhisperStream {
     }
 
     /// Decodes the audio before a pause for the last time, when no more fits into a window.
-    fn settle(&mut self, cancel: &CancellationToken) -> Result<(), SttError> {
+    fn settle_window(&mut self, cancel: &CancellationToken) -> Result<(), SttError> {
         let cut = quietest(&self.audio, CUT_WITHIN.min(self.audio.len() / 2)).max(1);
         let model = self.decoder.model.clone();
         let _share = model.shares.wait(cancel)?;
-        let heard = self.hear(cut, true, cancel)?;
-        if let Some((_, heard)) = heard {
-            self.before = self.before.clone().and(&heard, self.n_before, self.n_before + cut);
+        self.settle(cut, cancel)
+    }
+
+    /// Decodes the first `n` samples for the last time; in parts where one text has no room for their words. The caller
+    /// holds a share of the cores.
+    fn settle(&mut self, n: usize, cancel: &CancellationToken) -> Result<(), SttError> {
+        let heard = self.hear(n, true, cancel)?;
+        if let Some(cut) = self.cut_of(heard.as_ref()) {
+            self.settle(cut, cancel)?;
+            return self.settle(n - cut, cancel);
         }
-        self.audio.drain(..cut);
-        self.n_before += cut;
+        if let Some((_, heard)) = heard {
+            self.before = self.before.clone().and(&heard, self.n_before, self.n_before + n);
+        }
+        self.audio.drain(..n);
+        self.n_before += n;
         self.last = None;
         self.decoder.forget();
         Ok(())
+    }
+
+    /// Decodes all audio for a final transcript. Where one text has no room for its words, what is decoded is its last
+    /// part, and the parts before are settled. The caller holds a share of the cores.
+    fn hear_all(&mut self, cancel: &CancellationToken) -> Result<Option<(VoicedSpan, JudgedHypothesis)>, SttError> {
+        loop {
+            let n = self.audio.len();
+            let heard = self.hear(n, true, cancel)?;
+            let Some(cut) = self.cut_of(heard.as_ref()) else { return Ok(heard) };
+            self.settle(cut, cancel)?;
+        }
+    }
+
+    /// Where audio is cut whose words one text has no room for: at the quietest place around the middle of what sounds.
+    /// `None`: the text has all words, or the audio is too short.
+    fn cut_of(&self, heard: Option<&(VoicedSpan, JudgedHypothesis)>) -> Option<usize> {
+        let (voiced, heard) = heard?;
+        let length = voiced.end - voiced.start;
+        let least = SHORTEST_PART.max(length / 4);
+        if !heard.hypothesis.is_full || length < 2 * least {
+            return None;
+        }
+        Some(quietest(&self.audio[..voiced.end - least], length - 2 * least))
     }
 
     fn transcript(&self, said: SettledWords) -> Transcript {
@@ -199,15 +240,15 @@ impl WhisperStream {
 
     /// All that was said, by a decoding that may take its time.
     fn decode_all(&mut self, cancel: &CancellationToken) -> Result<Transcript, SttError> {
-        let n = self.audio.len();
         let known = VoicedSpan::of(&self.audio).zip(self.last.as_ref()).is_some_and(|(now, (then, _))| {
             now.start.abs_diff(then.start) <= SAME_END && now.end.abs_diff(then.end) <= SAME_END
         });
         if !known {
             let model = self.decoder.model.clone();
             let _share = model.shares.wait(cancel)?;
-            self.last = self.hear(n, true, cancel)?;
+            self.last = self.hear_all(cancel)?;
         }
+        let n = self.audio.len();
         let said = match &self.last {
             Some((_, heard)) => self.before.clone().and(heard, self.n_before, self.n_before + n),
             None => self.before.clone(),
@@ -280,7 +321,7 @@ impl SttStream for WhisperStream {
         self.audio.extend_from_slice(pcm);
         // Half a second is for the margin behind the window's last word.
         while self.audio.len() > self.decoder.model.window() - MARGIN_BEHIND {
-            self.settle(cancel)?;
+            self.settle_window(cancel)?;
         }
         Ok(())
     }

@@ -278,6 +278,28 @@ fn more_than_a_window_is_heard_piece_by_piece() {
 }
 
 #[test]
+fn words_that_one_text_has_no_room_for_are_heard_in_parts() {
+    let folder = unpacked();
+    let mut model = Model::load(&config(&folder)).expect("it loads");
+    // Texts of three tokens, without a prompt.
+    model.sizes.n_text_ctx = 6;
+    model.settings.repeats_suspect = false;
+    let mut stream = WhisperStream::new(Decoder::new(Arc::new(model)).expect("there is memory"));
+    let cancel = CancellationToken::new();
+    let first = spoken("slt", "red green blue");
+    let pause = vec![0; 16_000 * 5];
+    let second = spoken("rms", "stop go");
+    let pcm = [first, pause, second].concat();
+    stream.begin(&SttOptions { language: Some("en".into()), ..SttOptions::default() }).expect("it begins");
+    stream.push(&pcm, &cancel).expect("it takes it");
+    stream.partial(&cancel).expect("it hears");
+    assert_eq!(stream.n_waiting(), pcm.len(), "a partial transcript is made at once");
+    assert_eq!(stream.provisional(&cancel).expect("it hears").text, "red green blue stop go");
+    assert!(stream.n_waiting() < pcm.len(), "the first part is settled");
+    assert_eq!(stream.finish(&cancel).expect("it hears").text, "red green blue stop go");
+}
+
+#[test]
 fn the_same_audio_is_the_same_words_in_any_order() {
     let folder = unpacked();
     let mut stream = stream(&config(&folder));
