@@ -48,10 +48,17 @@ impl SttPair {
             }
             opened => (opened?, by_second),
         };
-        if self.pair.overflows() {
-            return Ok(current);
-        }
-        Ok(Box::new(Utterance { pair: self.pair, options, current, is_second, kept: Vec::new() }))
+        Ok(self.with_kept_audio(current, is_second, options))
+    }
+
+    /// An utterance whose audio is kept for the second engine, unless that one has it.
+    fn with_kept_audio(
+        self,
+        current: Box<dyn SttUtterance>,
+        is_second: bool,
+        options: SttOptions,
+    ) -> Box<dyn SttUtterance> {
+        Box::new(Utterance { pair: self.pair, options, current, is_second, kept: Vec::new() })
     }
 
     /// Workers queue nothing for a hub: they are asked at once, and what they have no room for waits in the hub's own queue.
@@ -62,7 +69,10 @@ impl SttPair {
                 self.pair.count_fallback(Some(&error));
                 self.pair.second.open_queued(options).await
             }
-            opened => Box::pin(std::future::ready(opened)),
+            opened => {
+                let opened = opened.map(|current| self.with_kept_audio(current, false, options));
+                Box::pin(std::future::ready(opened))
+            }
         }
     }
 }

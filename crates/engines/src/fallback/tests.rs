@@ -249,6 +249,9 @@ impl TurnModel for Engine {
 
 impl SttUtterance for Ear {
     fn push(&mut self, pcm: Vec<i16>) -> BoxFuture<'_, Result<(), SttError>> {
+        if *self.engine.manner.lock().unwrap() == Manner::Away {
+            return ready(Err(stt_error(Failure::Away))).boxed();
+        }
         self.n_samples += pcm.len();
         ready(Ok(())).boxed()
     }
@@ -540,6 +543,39 @@ async fn the_hubs_own_engine_serves_what_no_worker_can() {
     }
     let asked = own.voices.lock().unwrap().clone();
     assert_eq!(asked, vec!["workers: one"; 4], "the request goes on as it is");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_utterance_that_loses_its_workers_goes_on_at_the_hubs_own_engine() {
+    for is_queued in [false, true] {
+        for lost_before in ["push", "provisional", "finish"] {
+            let workers = Engine::new("workers", Manner::Answers(MS));
+            let own = Engine::new("own", Manner::Answers(MS));
+            let stt = with_own_stt(Arc::new(workers.clone()), Arc::new(own.clone()));
+            let lose_before = |step: &str| {
+                if step == lost_before {
+                    workers.set(Manner::Away);
+                }
+            };
+            let options = SttOptions { meter: Meter::requested(), ..SttOptions::default() };
+            let opening = match is_queued {
+                true => stt.open_queued(options.clone()).await,
+                false => stt.open(options.clone()),
+            };
+            let mut utterance = opening.await.expect("opened");
+            utterance.push(vec![0; 300]).await.expect("taken");
+            lose_before("push");
+            utterance.push(vec![0; 200]).await.expect("taken");
+            lose_before("provisional");
+            let expected = if lost_before == "finish" { "workers" } else { "own" };
+            assert_eq!(utterance.provisional().await.expect("a transcript").text, expected, "{lost_before}");
+            lose_before("finish");
+            assert_eq!(utterance.finish().await.expect("a transcript").text, "own", "{lost_before}");
+            let heard = own.heard.lock().unwrap().clone();
+            assert!(heard.iter().all(|n_samples| *n_samples == 500), "{lost_before}: {heard:?}");
+            assert_eq!(options.meter.fallback(), None, "a turn names no fallback");
+        }
+    }
 }
 
 #[tokio::test(start_paused = true)]
