@@ -289,6 +289,20 @@ async fn a_chunk_goes_on_at_the_sample_when_its_worker_is_killed() {
 }
 
 #[tokio::test]
+async fn a_worker_without_room_when_a_chunk_began_takes_it_over_later() {
+    let server = NatsServer::start().await.expect("a server");
+    // The worker that is asked first refuses, whichever it is.
+    let (one, other, hub) = pair(&server, &Stages::speaking(slow().refusing(1))).await;
+    let mut speech = hub.cluster.tts().speak(request(LONG));
+    let mut samples = speech.next().await.expect("audio").expect("spoken").samples;
+    assert_eq!(hub.cluster.overview().busy, 1);
+    serving(&hub, &one, &other).0.kill();
+    samples.extend(spoken(speech).await.expect("the first one has room now"));
+    let own = spoken(FakeTts::default().speak(request(LONG))).await.expect("spoken");
+    assert!(samples == own, "{} of {} samples", samples.len(), own.len());
+}
+
+#[tokio::test]
 async fn a_reply_goes_on_after_a_frozen_nats_while_its_listener_has_sound_to_hear() {
     let server = NatsServer::start().await.expect("a server");
     let _worker = Worker::start(&server.url(), "w", Stages::speaking(slow())).await.expect("it serves");

@@ -91,12 +91,8 @@ pub(super) struct Attempt {
 
 impl Cluster {
     /// Opens an attempt on the best worker that has room: three are asked at most, and then three with the fallback model of the
-    /// stage. `except` are not asked, and gets the names of those that have no room.
-    pub(super) async fn open(
-        &self,
-        opening: &AttemptRequest<'_>,
-        except: &mut Vec<String>,
-    ) -> Result<Attempt, NotOpened> {
+    /// stage. `except` are not asked.
+    pub(super) async fn open(&self, opening: &AttemptRequest<'_>, except: &[String]) -> Result<Attempt, NotOpened> {
         let AttemptRequest { request, model, preferred, .. } = *opening;
         let stage = request.stage();
         let models = self.0.directory.models().choices(stage, model);
@@ -104,7 +100,8 @@ impl Cluster {
         let mut n_busy = vec![0; models.len()];
         let mut n_gone = 0;
         let mut in_flight = 0;
-        let n_excepted = except.len();
+        // Those that have no room now may have some when the request is opened again: the caller's list stays as it is.
+        let mut tried = except.to_vec();
         let mut returns_by = None;
         let sounds_for = self.sounds_for(opening);
         let mut changes = self.0.directory.changes();
@@ -116,7 +113,7 @@ impl Cluster {
             }
             let picked = models.iter().enumerate().filter(|(choice, _)| n_busy[*choice] < MAX_ASKED).find_map(
                 |(choice, model)| {
-                    let wanted = WorkerQuery { model: *model, except, preferred };
+                    let wanted = WorkerQuery { model: *model, except: &tried, preferred };
                     Some((choice, self.0.directory.pick(stage, &wanted)?))
                 },
             );
@@ -125,7 +122,7 @@ impl Cluster {
                 let limit = self.returns_within() + sounds_for;
                 let returns_by = *returns_by.get_or_insert_with(|| Instant::now() + limit);
                 if may_return && matches!(timeout_at(returns_by, changes.changed()).await, Ok(Ok(()))) {
-                    except.truncate(n_excepted);
+                    tried.truncate(except.len());
                     continue;
                 }
                 break;
@@ -151,7 +148,7 @@ impl Cluster {
             }
             // One that is lost is not offered again, unless it comes back.
             if !worker.lost.is_cancelled() {
-                except.push(worker.id.clone());
+                tried.push(worker.id.clone());
             }
         }
         if n_busy.iter().any(|n| *n > 0) {

@@ -108,7 +108,7 @@ async fn open_when_there_is_room(cluster: &Cluster, request: &Request) -> Result
 }
 
 async fn open(cluster: &Cluster, request: &Request) -> Result<Attempt, SttError> {
-    let opened = cluster.open(&AttemptRequest::of(request), &mut Vec::new()).await;
+    let opened = cluster.open(&AttemptRequest::of(request), &[]).await;
     opened.map_err(|error| match error {
         NotOpened::Busy(waiting) => SttError::Busy { waiting },
         NotOpened::Away(why) => SttError::Away(why),

@@ -136,7 +136,7 @@ impl Tts for ClusterTts {
                 changes.borrow_and_update();
                 match speech.open().await {
                     // Adverts say when there is room.
-                    Err(TtsError::Overloaded { .. }) if changes.changed().await.is_ok() => speech.except.clear(),
+                    Err(TtsError::Overloaded { .. }) if changes.changed().await.is_ok() => {}
                     opened => break opened,
                 }
             };
@@ -158,7 +158,7 @@ struct Speech {
     request: TtsRequest,
     hop: Hop,
     model: Option<String>,
-    /// Workers that had no room, or are gone.
+    /// Workers that took the chunk and broke, or had no room for it after all.
     except: Vec<String>,
     n_attempts: u32,
     /// Workers that took the chunk and had no room after all.
@@ -222,7 +222,7 @@ impl Speech {
             preferred: preferred.as_deref(),
             sound_until: self.sound_until,
         };
-        let opened = self.shared.cluster.open(&opening, &mut self.except).await;
+        let opened = self.shared.cluster.open(&opening, &self.except).await;
         let attempt = opened.map_err(|error| match error {
             NotOpened::Busy(waiting) => TtsError::Overloaded { waiting },
             NotOpened::Away(why) => TtsError::Away(why),
@@ -266,6 +266,7 @@ impl Speech {
                     continue;
                 }
                 let mut rate = None;
+                let mut was_full = false;
                 let lost = loop {
                     let (frame, at) = match timeout(SOUND_DEADLINE, attempt.receive()).await {
                         Ok(Ok(received)) => received,
@@ -313,6 +314,7 @@ impl Speech {
                         }
                         Kind::Failed => {
                             let failure = failure(&frame);
+                            was_full = failure.kind == FailureKind::Overloaded;
                             if let Some(error) = speech.failed(failure, &attempt) {
                                 yield Err(error);
                                 return;
@@ -325,6 +327,10 @@ impl Speech {
                 if let Err(error) = speech.may_retry(&lost) {
                     yield Err(error);
                     return;
+                }
+                if !was_full {
+                    // Those that had no room before may have some now.
+                    speech.except.clear();
                 }
                 // One that is lost is not offered again, unless it comes back. Of a connection no worker is at fault.
                 if !attempt.worker.lost.is_cancelled() && !matches!(lost, AttemptLoss::Away) {

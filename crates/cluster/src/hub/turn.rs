@@ -42,9 +42,8 @@ impl TurnModel for ClusterTurnModel {
     fn judge(&self, pcm: Vec<i16>) -> BoxFuture<'static, Result<f32, TurnModelError>> {
         let cluster = self.cluster.clone();
         Box::pin(async move {
-            let mut except = Vec::new();
             for attempt in 1..=MAX_ATTEMPTS {
-                let opened = cluster.open(&AttemptRequest::of(&Request::Turn {}), &mut except).await;
+                let opened = cluster.open(&AttemptRequest::of(&Request::Turn {}), &[]).await;
                 let opened = opened.map_err(|error| match error {
                     NotOpened::Busy(waiting) => TurnModelError::Busy { waiting },
                     NotOpened::Away(why) => TurnModelError::Away(why),

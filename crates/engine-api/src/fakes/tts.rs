@@ -7,6 +7,7 @@ use antiphon_types::{Meter, Pcm, SampleRate};
 use futures_util::StreamExt;
 use futures_util::stream::{self, BoxStream};
 use std::f32::consts::TAU;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::sync::{Semaphore, mpsc, watch};
@@ -23,6 +24,8 @@ pub struct FakeTts {
     pub takes_words: bool,
     /// A chunk takes a permit before it is spoken.
     pub gate: Arc<Semaphore>,
+    /// Chunks that are still to be refused for want of room.
+    n_refused: Arc<AtomicUsize>,
     panics_on: Option<String>,
     repeats: Repeats,
     sound: Option<Pcm>,
@@ -44,6 +47,7 @@ impl Default for FakeTts {
             fails_on: None,
             takes_words: false,
             gate: Arc::new(Semaphore::new(Semaphore::MAX_PERMITS)),
+            n_refused: Arc::default(),
             panics_on: None,
             repeats: Repeats::Exactly,
             sound: None,
@@ -91,6 +95,11 @@ impl FakeTts {
     /// Makes it speak this many chunks; each further one waits for a permit of its gate.
     pub fn held(self, n_chunks: usize) -> Self {
         Self { gate: Arc::new(Semaphore::new(n_chunks)), ..self }
+    }
+
+    /// Makes it refuse this many chunks for want of room.
+    pub fn refusing(self, n_chunks: usize) -> Self {
+        Self { n_refused: Arc::new(AtomicUsize::new(n_chunks)), ..self }
     }
 
     /// Makes it one that never says the same twice, as far as it reports.
@@ -186,6 +195,10 @@ impl Tts for FakeTts {
     fn speak(&self, request: SpeechRequest) -> BoxStream<'static, Result<Pcm, TtsError>> {
         if self.is_away {
             return stream::iter([Err(TtsError::Away("no worker serves tts".into()))]).boxed();
+        }
+        let one_less = |n: usize| n.checked_sub(1);
+        if self.n_refused.fetch_update(Ordering::SeqCst, Ordering::SeqCst, one_less).is_ok() {
+            return stream::iter([Err(TtsError::Overloaded { waiting: 64 })]).boxed();
         }
         let asked = SpeechRequest { hop: Hop::default(), meter: Meter::default(), ..request.clone() };
         self.requests.send_modify(|all| all.push(asked));
