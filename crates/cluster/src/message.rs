@@ -294,6 +294,11 @@ impl FailureKind {
         }
     }
 
+    /// Whether the engine failed, and not the request: another worker may do better.
+    pub(crate) fn is_of_worker(self) -> bool {
+        matches!(self, Self::Failed | Self::Timeout | Self::Unavailable | Self::Unreachable)
+    }
+
     fn fault(self) -> Fault {
         match self {
             Self::Auth => Fault::Auth,
@@ -585,6 +590,18 @@ mod tests {
     fn a_failure_of_an_unknown_kind_is_a_failure() {
         let failure: Failure = of_json(br#"{"kind":"melted","message":"m"}"#).unwrap();
         assert_eq!(failure.kind, FailureKind::Failed);
+    }
+
+    #[test]
+    fn a_request_that_an_engine_refuses_goes_to_no_other_worker() {
+        let of_worker = |fault| FailureKind::of_fault(fault).is_of_worker();
+        for fault in [Fault::Failed, Fault::Timeout, Fault::Unavailable, Fault::Unreachable, Fault::BrokenOff] {
+            assert!(of_worker(fault), "{fault:?}");
+        }
+        for fault in [Fault::Refused, Fault::Auth, Fault::BadAnswer, Fault::Overloaded] {
+            assert!(!of_worker(fault), "{fault:?}");
+        }
+        assert!(!FailureKind::NoVoice.is_of_worker());
     }
 
     #[test]

@@ -204,8 +204,13 @@ async fn until(hub: &Hub, what: &str, is_so: impl Fn(&Hub) -> bool) {
 
 /// Two workers with these engines, and a hub that knows both.
 async fn pair(server: &NatsServer, stages: &Stages) -> (Worker, Worker, Hub) {
-    let one = Worker::start(&server.url(), "one", stages.clone()).await.expect("it serves");
-    let other = Worker::start(&server.url(), "other", stages.clone()).await.expect("it serves");
+    unlike_pair(server, stages.clone(), stages.clone()).await
+}
+
+/// Two workers with engines of their own, and a hub that knows both.
+async fn unlike_pair(server: &NatsServer, ones: Stages, others: Stages) -> (Worker, Worker, Hub) {
+    let one = Worker::start(&server.url(), "one", ones).await.expect("it serves");
+    let other = Worker::start(&server.url(), "other", others).await.expect("it serves");
     let hub = Hub::join(vec![server.url()]).await;
     until(&hub, "two workers", |hub| {
         let workers = hub.cluster.overview().workers;
@@ -388,6 +393,73 @@ async fn an_utterance_is_transcribed_again_when_its_worker_is_killed() {
     assert_eq!(utterance.provisional().await.expect("words").text, "utterance of 12800 samples");
     assert_eq!(utterance.finish().await.expect("words").text, "utterance of 12800 samples");
     assert_eq!((hub.cluster.overview().retried, hub.cluster.overview().failed), (1, 0));
+}
+
+#[tokio::test]
+async fn an_utterance_that_a_workers_engine_fails_at_is_transcribed_on_another_one() {
+    let server = NatsServer::start().await.expect("a server");
+    let engine = FakeStt::default().with_partials();
+    let stages = Stages { stt: Some(engine.clone()), ..Stages::default() };
+    let (_one, _other, hub) = pair(&server, &stages).await;
+    let options = SttOptions { hop: Hop::requested(), ..SttOptions::default() };
+    let open = async || {
+        let mut utterance = hub.cluster.stt().open(options.clone()).await.expect("opened");
+        utterance.push(vec![1; 320]).await.expect("taken");
+        utterance
+    };
+    // Both workers have one script: the next transcript fails, wherever it is made.
+    engine.clone().then_fails("no memory");
+    assert_eq!(open().await.finish().await.expect("words").text, "utterance of 320 samples");
+    assert_eq!(options.hop.get().expect("named").retried, 1);
+    engine.clone().then_fails("the first").then_fails("the second");
+    let error = open().await.finish().await.expect_err("both fail");
+    assert!(error.to_string().contains("the second"), "{error}");
+    engine.clone().then_fails("too late");
+    let mut utterance = open().await;
+    assert!(utterance.partial().await.expect("words").is_some());
+    let error = utterance.finish().await.expect_err("words were passed on");
+    assert!(error.to_string().contains("too late"), "{error}");
+    let overview = hub.cluster.overview();
+    assert_eq!((overview.retried, overview.failed, overview.workers.len()), (2, 0, 2));
+}
+
+#[tokio::test]
+async fn a_chunk_that_a_workers_engine_fails_at_is_spoken_on_another_one() {
+    let server = NatsServer::start().await.expect("a server");
+    let failing = Stages::speaking(FakeTts::default().failing_on("Hi."));
+    let (_one, _other, hub) = unlike_pair(&server, failing, Stages::speaking(FakeTts::default())).await;
+    // Which of them is asked first is drawn.
+    let speaks = async {
+        while hub.cluster.overview().retried == 0 {
+            let asked = request("Hi.");
+            let samples = spoken(hub.cluster.tts().speak(asked.clone())).await.expect("the other one speaks");
+            assert_eq!(samples.len(), 3 * 1_200);
+            assert_eq!(asked.hop.get().expect("named").worker, "other");
+        }
+    };
+    timeout(TEST_TIMEOUT, speaks).await.expect("the failing one is asked");
+    assert_eq!((hub.cluster.overview().retried, hub.cluster.overview().failed), (1, 0));
+}
+
+#[tokio::test]
+async fn what_every_workers_engine_fails_at_fails_with_the_engines_error() {
+    let failing = FakeTts::default().failing_on("Hi.");
+    let server = NatsServer::start().await.expect("a server");
+    let (_one, _other, hub) = pair(&server, &Stages::speaking(failing.clone())).await;
+    let error = spoken(hub.cluster.tts().speak(request("Hi."))).await.expect_err("both fail");
+    assert!(error.to_string().contains("told to fail"), "{error}");
+    assert_eq!(failing.requests().len(), 2, "each is asked once");
+    // With one worker alone, the result is its error, and not that no other one serves.
+    let server = NatsServer::start().await.expect("a server");
+    let engine = FakeStt::default().then_fails("no memory");
+    let stages = Stages { stt: Some(engine), ..Stages::speaking(failing) };
+    let _worker = Worker::start(&server.url(), "w", stages).await.expect("it serves");
+    let hub = Hub::with(&server, &[Stage::Tts, Stage::Stt]).await;
+    let error = spoken(hub.cluster.tts().speak(request("Hi."))).await.expect_err("it fails");
+    assert!(error.to_string().contains("told to fail"), "{error}");
+    let utterance = hub.cluster.stt().open(SttOptions::default()).await.expect("opened");
+    let error = utterance.finish().await.expect_err("it fails");
+    assert!(error.to_string().contains("no memory"), "{error}");
 }
 
 #[tokio::test]

@@ -1,12 +1,13 @@
 //! Speech to text on workers.
 //!
-//! An utterance keeps its audio, so that it is transcribed again on another worker where its own dies. The session bounds its
-//! length, and with it this memory: 32 KB a second.
+//! An utterance keeps its audio, so that it is transcribed again on another worker where its own dies, or where the
+//! engine there fails before there were words. The session bounds its length, and with it this memory: 32 KB a second.
 
 use super::attempt::{Attempt, AttemptLoss, AttemptRequest, MAX_ATTEMPTS, NotOpened, failure};
+use super::directory::Worker;
 use super::{Cluster, Counters};
 use crate::frame::{Frame, Kind, MAX_AUDIO_SAMPLES, pcm_payload};
-use crate::message::{Answer, Failure, Request, Stage, StageDescription, SttRequest, of_json};
+use crate::message::{Answer, Failure, FailureKind, Request, Stage, StageDescription, SttRequest, of_json};
 use antiphon_engine_api::Hop;
 use antiphon_engine_api::stt::{OpeningUtterance, SpeakerState, Stt, SttError, SttOptions, SttUtterance, Transcript};
 use bytes::Bytes;
@@ -71,7 +72,7 @@ impl Stt for ClusterStt {
         let cluster = self.cluster.clone();
         Box::pin(async move {
             let request = Request::Stt(SttRequest::of(&options));
-            let attempt = open(&cluster, &request).await?;
+            let attempt = open(&cluster, &request, &[]).await?;
             let utterance = ClusterUtterance::new(cluster, request, options.hop, attempt);
             Ok(Box::new(utterance) as Box<dyn SttUtterance>)
         })
@@ -85,7 +86,7 @@ impl Stt for ClusterStt {
             let mut request = SttRequest::of(&options);
             request.queued = true;
             let request = Request::Stt(request);
-            let attempt = open_when_there_is_room(&cluster, &request).await;
+            let attempt = open_when_there_is_room(&cluster, &request, &[]).await;
             drop(first_in_line);
             let opened = attempt.map(|attempt| {
                 Box::new(ClusterUtterance::new(cluster.clone(), request, options.hop, attempt)) as Box<dyn SttUtterance>
@@ -96,19 +97,19 @@ impl Stt for ClusterStt {
 }
 
 /// Opens an attempt once a worker has room for it: adverts say when.
-async fn open_when_there_is_room(cluster: &Cluster, request: &Request) -> Result<Attempt, SttError> {
+async fn open_when_there_is_room(cluster: &Cluster, request: &Request, except: &[String]) -> Result<Attempt, SttError> {
     let mut changes = cluster.0.directory.changes();
     loop {
         changes.borrow_and_update();
-        match open(cluster, request).await {
+        match open(cluster, request, except).await {
             Err(SttError::Busy { .. }) if changes.changed().await.is_ok() => {}
             opened => return opened,
         }
     }
 }
 
-async fn open(cluster: &Cluster, request: &Request) -> Result<Attempt, SttError> {
-    let opened = cluster.open(&AttemptRequest::of(request), &[]).await;
+async fn open(cluster: &Cluster, request: &Request, except: &[String]) -> Result<Attempt, SttError> {
+    let opened = cluster.open(&AttemptRequest::of(request), except).await;
     opened.map_err(|error| match error {
         NotOpened::Busy(waiting) => SttError::Busy { waiting },
         NotOpened::Away(why) => SttError::Away(why),
@@ -127,6 +128,12 @@ struct ClusterUtterance {
     /// Samples of it that the attempt has.
     n_sent: usize,
     n_attempts: u32,
+    /// Workers whose engine failed at it since the last answer.
+    except: Vec<String>,
+    /// The error of the last of them: the result, unless another worker takes the utterance.
+    failure: Option<SttError>,
+    /// Words of it were passed on.
+    has_words: bool,
     n_requests: u32,
     /// A result was asked for, and the caller stopped waiting for it.
     awaited: bool,
@@ -142,6 +149,9 @@ impl ClusterUtterance {
             pcm: Vec::new(),
             n_sent: 0,
             n_attempts: 1,
+            except: Vec::new(),
+            failure: None,
+            has_words: false,
             n_requests: 0,
             awaited: false,
         }
@@ -165,16 +175,33 @@ impl ClusterUtterance {
         Ok(())
     }
 
+    /// Whether another worker takes the utterance from its beginning where an engine failed so.
+    fn may_fail_over(&self, kind: FailureKind) -> bool {
+        kind.is_of_worker() && !self.has_words && self.n_attempts < MAX_ATTEMPTS
+    }
+
+    /// Gives up the attempt on `worker`, whose engine failed.
+    fn fail_over(&mut self, failure: Failure, worker: &Worker) {
+        let error = failure.stt(&worker.name);
+        tracing::warn!(worker = worker.name, %error, "a worker's engine failed; another worker is asked");
+        self.n_attempts += 1;
+        Counters::count(&self.cluster.0.counters.retried);
+        self.except.push(worker.id.clone());
+        self.failure = Some(error);
+        self.attempt = None;
+    }
+
     /// Sends the audio that the worker does not have yet; all of it to a new worker. Where it is cancelled, the next call goes
     /// on.
     async fn catch_up(&mut self) -> Result<(), SttError> {
         loop {
             let Some(attempt) = &mut self.attempt else {
                 let opened = match self.n_attempts {
-                    1 => open(&self.cluster, &self.request).await,
-                    // Its worker died: it waits for room as long as its session waits for it.
-                    _ => open_when_there_is_room(&self.cluster, &self.request).await,
+                    1 => open(&self.cluster, &self.request, &self.except).await,
+                    // Its worker died or failed: it waits for room as long as its session waits for it.
+                    _ => open_when_there_is_room(&self.cluster, &self.request, &self.except).await,
                 };
+                let opened = opened.map_err(|error| self.failure.take().unwrap_or(error));
                 self.attempt = Some(opened?);
                 self.n_sent = 0;
                 continue;
@@ -220,19 +247,28 @@ impl ClusterUtterance {
             self.awaited = false;
             let attempt = self.attempt()?;
             let network = Attempt::network(sent_at, &frame, at);
-            let worker = attempt.worker.name.clone();
-            self.hop.set(&worker, network, self.n_attempts - 1);
+            let worker = attempt.worker.clone();
+            let failed = (frame.kind == Kind::Failed).then(|| failure(&frame));
+            if let Some(failed) = &failed
+                && self.may_fail_over(failed.kind)
+            {
+                self.fail_over(failed.clone(), &worker);
+                continue;
+            }
+            self.hop.set(&worker.name, network, self.n_attempts - 1);
             // In a long utterance several workers may be replaced.
             self.n_attempts = 1;
-            if frame.kind == Kind::Failed {
-                return Err(failure(&frame).stt(&worker));
+            self.except.clear();
+            self.failure = None;
+            if let Some(failed) = failed {
+                return Err(failed.stt(&worker.name));
             }
             return match of_json(&frame.payload) {
-                Ok(Answer::NoTranscript { failure, .. }) => Err(failure.stt(&worker)),
+                Ok(Answer::NoTranscript { failure, .. }) => Err(failure.stt(&worker.name)),
                 Ok(answer) => Ok(answer),
                 Err(error) => Err(SttError::Remote {
                     fault: antiphon_engine_api::Fault::BadAnswer,
-                    message: format!("the answer of the worker {worker} cannot be read"),
+                    message: format!("the answer of the worker {} cannot be read", worker.name),
                     source: Some(Box::new(error)),
                 }),
             };
@@ -278,7 +314,10 @@ impl SttUtterance for ClusterUtterance {
     fn partial(&mut self) -> BoxFuture<'_, Result<Option<Transcript>, SttError>> {
         Box::pin(async move {
             match self.ask(Kind::Partial).await? {
-                Answer::Partial { transcript, .. } => Ok(transcript),
+                Answer::Partial { transcript, .. } => {
+                    self.has_words |= transcript.as_ref().is_some_and(|transcript| !transcript.text.is_empty());
+                    Ok(transcript)
+                }
                 _ => Err(unexpected()),
             }
         })
@@ -287,7 +326,10 @@ impl SttUtterance for ClusterUtterance {
     fn provisional(&mut self) -> BoxFuture<'_, Result<Transcript, SttError>> {
         Box::pin(async move {
             match self.ask(Kind::Provisional).await? {
-                Answer::Transcript { transcript, .. } => Ok(transcript),
+                Answer::Transcript { transcript, .. } => {
+                    self.has_words |= !transcript.text.is_empty();
+                    Ok(transcript)
+                }
                 _ => Err(unexpected()),
             }
         })

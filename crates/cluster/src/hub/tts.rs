@@ -2,7 +2,7 @@
 //!
 //! Where a worker dies in the middle of a chunk, another one goes on: an engine that gives the same speech again drops the
 //! samples that were let out, another speaks the rest of the words ([`resume`](super::resume)). The seed is drawn here, so that it is
-//! the same for both.
+//! the same for both. Where the engine of a worker fails before its first sound, another worker is asked, too.
 
 use super::attempt::{Attempt, AttemptLoss, AttemptRequest, MAX_ATTEMPTS, NotOpened, failure};
 use super::resume::{SpeakingRate, cross_fade, cross_fade_samples};
@@ -163,6 +163,8 @@ struct Speech {
     n_attempts: u32,
     /// Workers that took the chunk and had no room after all.
     n_overloaded: u32,
+    /// The error of the engine that failed before the first sound: the result, unless another worker takes the chunk.
+    failure: Option<TtsError>,
     /// Samples that were let out.
     n_out: u64,
     /// Of the text of `request`: what was let out and kept.
@@ -196,6 +198,7 @@ impl Speech {
             except: Vec::new(),
             n_attempts: 0,
             n_overloaded: 0,
+            failure: None,
             n_out: 0,
             spoken: Samples(0),
             kept: None,
@@ -248,7 +251,7 @@ impl Speech {
                 let mut attempt = match opened {
                     Ok(attempt) => attempt,
                     Err(error) => {
-                        yield Err(error);
+                        yield Err(speech.failure.take().unwrap_or(error));
                         return;
                     }
                 };
@@ -398,17 +401,24 @@ impl Speech {
 
     /// The error that ends the chunk; `None` if another worker may take it.
     fn failed(&mut self, failure: Failure, attempt: &Attempt) -> Option<TtsError> {
-        let may_go_on = failure.kind == FailureKind::Overloaded && self.n_out == 0 && self.kept.is_none();
-        if may_go_on && self.n_overloaded < 2 {
-            // The engine's queue was full: that is no lost worker.
-            self.n_overloaded += 1;
-            self.n_attempts -= 1;
+        let may_go_on = self.n_out == 0 && self.kept.is_none();
+        if failure.kind == FailureKind::Overloaded {
+            if may_go_on && self.n_overloaded < 2 {
+                // The engine's queue was full: that is no lost worker.
+                self.n_overloaded += 1;
+                self.n_attempts -= 1;
+                return None;
+            }
+            return Some(TtsError::Overloaded { waiting: attempt.worker.in_use() });
+        }
+        let is_of_worker = failure.kind.is_of_worker();
+        let error = failure.tts(&attempt.worker.name);
+        if may_go_on && is_of_worker && self.n_attempts < MAX_ATTEMPTS {
+            tracing::warn!(worker = attempt.worker.name, %error, "a worker's engine failed; another worker is asked");
+            self.failure = Some(error);
             return None;
         }
-        Some(match failure.kind {
-            FailureKind::Overloaded => TtsError::Overloaded { waiting: attempt.worker.in_use() },
-            _ => failure.tts(&attempt.worker.name),
-        })
+        Some(error)
     }
 
     fn may_retry(&self, lost: &AttemptLoss) -> Result<(), TtsError> {
