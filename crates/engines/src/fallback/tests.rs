@@ -26,6 +26,8 @@ enum Manner {
     Refuses,
     Hangs,
     BreaksOff,
+    /// It begins to answer, and nothing more comes.
+    Stalls,
     /// Its circuit breaker is open, or no worker can be reached.
     Away,
     /// It has no room.
@@ -73,7 +75,7 @@ impl Engine {
         Some(report)
     }
 
-    /// `Ok`: the name; `BreaksOff` answers at once.
+    /// `Ok`: the name; `BreaksOff` and `Stalls` answer at once.
     fn output<E: Send + 'static>(
         &self,
         failed: fn(Failure) -> E,
@@ -95,7 +97,7 @@ impl Engine {
                 Manner::Away => Err(failed(Failure::Away)),
                 Manner::Full => Err(failed(Failure::Full)),
                 Manner::Hangs => std::future::pending().await,
-                Manner::BreaksOff => Ok(name),
+                Manner::BreaksOff | Manner::Stalls => Ok(name),
             }
         }
     }
@@ -181,16 +183,29 @@ impl Tts for Engine {
         stream::once(self.output(tts_error).map(move |made| made.map(sound))).boxed()
     }
 
+    /// `BreaksOff` and `Stalls` name the first word and do not speak it.
     fn speak_text(&self, _: TextRequest) -> Option<TextSpeech> {
         let (words, mut pieces) = mpsc::channel::<String>(2);
         let output = self.output(tts_error);
+        let manner = *self.manner.lock().unwrap();
         let speech = async_stream::stream! {
             pieces.recv().await;
             match output.await {
-                Ok(_) => {
+                Ok(name) => {
                     yield Ok(SpokenPart::Pieces(1));
+                    match manner {
+                        Manner::BreaksOff => {
+                            yield Err(tts_error(Failure::Gone));
+                            return;
+                        }
+                        Manner::Stalls => std::future::pending().await,
+                        _ => {}
+                    }
+                    let sound = Pcm { rate: SampleRate::HZ_16000, samples: vec![1; name.len()] };
+                    yield Ok(SpokenPart::Audio(sound.clone()));
                     while pieces.recv().await.is_some() {
                         yield Ok(SpokenPart::Pieces(1));
+                        yield Ok(SpokenPart::Audio(sound.clone()));
                     }
                 }
                 Err(error) => yield Err(error),
@@ -436,9 +451,13 @@ async fn the_rest_of_a_text_stays_with_the_fallback_in_its_own_voice() {
 #[tokio::test(start_paused = true)]
 async fn words_that_were_not_spoken_go_to_the_fallback_as_sentences() {
     let by_second = vec!["second: One two.", "second: Three"];
-    for (manner, expected) in
-        [(Manner::Fails(MS), by_second.clone()), (Manner::Hangs, by_second), (Manner::Answers(DELAY), vec![])]
-    {
+    for (manner, expected) in [
+        (Manner::Fails(MS), by_second.clone()),
+        (Manner::Hangs, by_second.clone()),
+        (Manner::BreaksOff, by_second.clone()),
+        (Manner::Stalls, by_second),
+        (Manner::Answers(DELAY), vec![]),
+    ] {
         let (tts, _, second) = voices(manner);
         let voice = "primary".into();
         let passage = Some(Passage::first());

@@ -269,6 +269,8 @@ impl TtsPair {
             let mut waiting = None::<String>;
             let mut kept = VecDeque::<String>::new();
             let mut has_sounded = false;
+            // Pieces that the primary has named before its first sound: the fallback would name them again.
+            let mut n_named = 0;
             let patience = self.pair.primary.hedge_delay().map(|delay| delay * DELAYS_OF_A_TEXT);
             let mut late_at = None::<Instant>;
             let error = loop {
@@ -288,16 +290,26 @@ impl TtsPair {
                 tokio::select! {
                     biased;
                     part = speech.next() => match part {
-                        None => return,
+                        None => {
+                            if n_named > 0 {
+                                yield Ok(SpokenPart::Pieces(n_named));
+                            }
+                            return;
+                        }
                         Some(Err(error)) if has_sounded || !self.pair.falls_back(&error) => {
                             yield Err(error);
                             return;
                         }
                         Some(Err(error)) => break Some(error),
+                        Some(Ok(SpokenPart::Pieces(n))) if !has_sounded => n_named += n,
                         Some(Ok(part)) => {
                             if !std::mem::replace(&mut has_sounded, true) {
                                 kept = VecDeque::new();
                                 late_at = None;
+                            }
+                            let named = std::mem::take(&mut n_named);
+                            if named > 0 {
+                                yield Ok(SpokenPart::Pieces(named));
                             }
                             yield Ok(part);
                         }
