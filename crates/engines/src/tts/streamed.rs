@@ -71,6 +71,11 @@ pub(super) fn longest_sound(request: &SpeechRequest) -> Duration {
     longest_sound_of(request.text.chars().count(), request.speed)
 }
 
+/// The failure of an answer without a sample.
+fn silent() -> TtsError {
+    unusable("the server answered without any sound".into())
+}
+
 impl SpeechServer {
     /// Asks, and gives the sound as it comes. Dropping the stream ends the request.
     pub(super) fn speak(&self, ask: Ask) -> BoxStream<'static, Result<Pcm, TtsError>> {
@@ -145,11 +150,14 @@ impl SpeechServer {
                     }
                 }
             }
-            match sound.decoder.end() {
+            let ended = match sound.decoder.end().map_err(undecoded) {
+                Ok(_) if made.is_zero() => Err(silent()),
+                ended => ended,
+            };
+            match ended {
                 Ok(None) => {}
                 Ok(Some(odd)) => tracing::warn!("{odd}"),
                 Err(error) => {
-                    let error = undecoded(error);
                     attempt.failed(fault_of(&error));
                     yield Err(error);
                 }
@@ -199,7 +207,7 @@ impl SpeechServer {
                         return Ok(Sound { body: Body::new(response, bounds), first, decoder });
                     }
                     None => {
-                        return Err(never(unusable("the server answered without any sound".into())));
+                        return Err(never(silent()));
                     }
                 }
             }

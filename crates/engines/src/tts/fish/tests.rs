@@ -70,4 +70,6 @@ async fn a_refusal_and_what_is_no_sound_are_told() {
     assert!(failure(refused).await.ends_with("answered 400 Bad Request: Text is too long"));
     assert!(failure(Answer::of("audio/mpeg", "ID3")).await.contains("sent audio/mpeg where"));
     assert!(failure(wav_body("RIFF\0\0\0\0WAVE")).await.contains("ended before its sound began"));
+    let header = wav::header(SampleRate::new(44_100), None);
+    assert!(failure(wav_body(header.to_vec())).await.contains("without any sound"));
 }

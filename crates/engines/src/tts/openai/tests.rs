@@ -1,6 +1,7 @@
 //! The engine against a real server on loopback.
 
 use super::*;
+use antiphon_audio::wav;
 use antiphon_test_server::{Answer, TestServer, unused_address};
 use futures_util::StreamExt;
 use std::collections::HashSet;
@@ -111,8 +112,12 @@ async fn what_is_no_pcm_is_refused() {
     assert!(text(all(&engine).await.1).contains("sent audio/mpeg where raw 16-bit PCM or a WAV"));
     let (_server, engine) = serve([pcm(b"RIFF....AVI ")]);
     assert!(text(all(&engine).await.1).contains("sent something else where"));
-    let (_server, engine) = serve([pcm(&[])]);
-    assert!(text(all(&engine).await.1).contains("without any sound"));
+    // Nothing, a part of a sample, the header of a WAV file alone.
+    for body in [Vec::new(), vec![7], wav::header(SampleRate::HZ_24000, None).to_vec()] {
+        let (_server, engine) = serve([pcm(&body)]);
+        let (samples, error) = all(&engine).await;
+        assert!(samples.is_empty() && text(error).contains("without any sound"), "{body:?}");
+    }
 }
 
 #[tokio::test]
