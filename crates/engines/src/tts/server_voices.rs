@@ -27,7 +27,7 @@ use tokio::time::{Instant, timeout};
 
 /// The longest wait for a list, `tts.timeout_ms` where that is less.
 const LIST_DEADLINE: Duration = Duration::from_secs(5);
-/// A list that is older is read again beside the next speech.
+/// A list that is older is read again beside the next speech, and so is one that was not read at the start.
 const LIST_AGE: Duration = Duration::from_secs(60);
 const LIST_BOUNDS: Bounds = Bounds { bytes: 1 << 20, stall: LIST_DEADLINE, total: LIST_DEADLINE };
 /// Voices of a list that are taken, and the longest name of one in bytes.
@@ -74,6 +74,8 @@ struct Current {
     custom: Arc<Vec<Custom>>,
     takes_voices: bool,
     read_at: Option<Instant>,
+    /// When reading it was begun last.
+    begun_at: Option<Instant>,
     /// The server has said that it has no list.
     has_none: bool,
 }
@@ -146,6 +148,7 @@ impl VoiceList {
             custom: Arc::default(),
             takes_voices: false,
             read_at: None,
+            begun_at: None,
             has_none: false,
         };
         Arc::new(Self {
@@ -191,6 +194,7 @@ impl VoiceList {
             return;
         }
         let _reading = ReadingGuard(&self.is_reading);
+        self.current(|current| current.begun_at = Some(Instant::now()));
         let read = match timeout(self.deadline, self.read()).await {
             Ok(read) => read,
             Err(_) => Err(ListError::Failed(format!("the list of voices did not come within {:?}", self.deadline))),
@@ -206,15 +210,18 @@ impl VoiceList {
         }
     }
 
-    /// The same speech. Where the list is old, it is read again while the speech lasts.
+    /// The same speech. Where the list is old, or was never read, it is read while the speech lasts. A reading that the
+    /// end of its speech cuts off is begun again after [`LIST_DEADLINE`].
     pub(super) fn refresh_beside(
         self: &Arc<Self>,
         mut speech: BoxStream<'static, Result<Pcm, TtsError>>,
     ) -> BoxStream<'static, Result<Pcm, TtsError>> {
-        let is_old = self.current(|current| {
-            !current.has_none && current.read_at.is_some_and(|read_at| read_at.elapsed() > LIST_AGE)
+        let is_due = self.current(|current| {
+            let is_old = current.read_at.is_none_or(|read_at| read_at.elapsed() > LIST_AGE);
+            let was_tried = current.begun_at.is_some_and(|begun_at| begun_at.elapsed() < LIST_DEADLINE);
+            is_old && !was_tried && !current.has_none
         });
-        if !is_old {
+        if !is_due {
             return speech;
         }
         let list = self.clone();
@@ -226,6 +233,12 @@ impl VoiceList {
             speech.poll_next_unpin(context)
         })
         .boxed()
+    }
+
+    /// Takes the server for one that does not list its voices.
+    #[cfg(test)]
+    pub(super) fn without_list(&self) {
+        self.current(|current| current.has_none = true);
     }
 
     async fn read(&self) -> Result<ListReply, ListError> {

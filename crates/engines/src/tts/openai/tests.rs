@@ -15,7 +15,14 @@ fn serve(answers: impl IntoIterator<Item = Answer>) -> (TestServer, OpenAiTts) {
 }
 
 fn engine(base_url: &str) -> OpenAiTts {
-    OpenAiTts::new(&config(base_url)).expect("right settings")
+    unlisted(&config(base_url))
+}
+
+/// An engine that asks for no list of voices beside its speech.
+fn unlisted(config: &TtsConfig) -> OpenAiTts {
+    let engine = OpenAiTts::new(config).expect("right settings");
+    engine.voices.without_list();
+    engine
 }
 
 fn config(base_url: &str) -> TtsConfig {
@@ -175,7 +182,7 @@ async fn the_settings_of_a_server_go_into_every_request() {
         extra_body: serde_json::from_str(r#"{"language": "English", "references": [{"text": "a"}]}"#).unwrap(),
         ..config(&server.url("/v1/"))
     };
-    let engine = OpenAiTts::new(&config).expect("right settings");
+    let engine = unlisted(&config);
     let instructions = Some("Whisper.".to_owned());
     let request = SpeechRequest { seed: Some(7), instructions, ..say("marvin", 1.0) };
     let pieces: Vec<_> = engine.speak(request).collect().await;

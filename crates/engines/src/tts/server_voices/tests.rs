@@ -9,6 +9,7 @@ use futures_util::StreamExt;
 use serde_json::{Value, json};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
+use tokio::time::timeout;
 
 /// What a server of vLLM-Omni's kind holds, or one that answers the list with something else.
 #[derive(Default)]
@@ -23,7 +24,8 @@ impl Voices {
         match (request.method.as_str(), request.path()) {
             ("GET", "/v1/audio/voices") => self.list(),
             ("POST", "/v1/audio/voices") => self.upload(request),
-            ("POST", "/v1/audio/speech") => Answer::of("audio/pcm", vec![1, 0]),
+            // Long enough for the list to come meanwhile.
+            ("POST", "/v1/audio/speech") => Answer::of("audio/pcm", vec![1, 0]).pause(Duration::from_millis(50)),
             ("DELETE", path) => self.remove(path.strip_prefix("/v1/audio/voices/").expect("a voice")),
             _ => Answer::status(404),
         }
@@ -90,6 +92,20 @@ async fn listed(voice: &str, body: Value) -> (Server, OpenAiTts) {
     (server, engine)
 }
 
+fn request() -> SpeechRequest {
+    SpeechRequest { text: "Hi.".into(), ..SpeechRequest::default() }
+}
+
+/// Speaks until the list was read so: it comes while the speech lasts, or with a later one.
+async fn speak_until(engine: &OpenAiTts, is_read: impl Fn(&OpenAiTts) -> bool) {
+    let speaks = async {
+        while !is_read(engine) {
+            let _: Vec<_> = engine.speak(request()).collect().await;
+        }
+    };
+    timeout(Duration::from_secs(20), speaks).await.expect("the list is read");
+}
+
 fn new_voice(owner: &str) -> NewVoice {
     NewVoice {
         name: "Ada".into(),
@@ -144,17 +160,39 @@ async fn an_old_list_is_read_again_beside_speech() {
     engine.warm().await.expect("it is there");
     assert_eq!(ids(&engine), ["vivian", "ryan"]);
     server.voices.uploaded.lock().unwrap().push(json!({"name": "new", "consent": "c", "created_at": 1.5}));
-    engine
-        .voices
-        .current(|current| current.read_at = current.read_at.and_then(|at| at.checked_sub(Duration::from_secs(61))));
-    let request = SpeechRequest { text: "Hi.".into(), ..SpeechRequest::default() };
-    // The list comes while the speech lasts, or with a later one.
-    while ids(&engine).len() < 3 {
-        let _: Vec<_> = engine.speak(request.clone()).collect().await;
-    }
+    engine.voices.current(|current| {
+        let long_ago = current.read_at.and_then(|at| at.checked_sub(Duration::from_secs(61)));
+        current.read_at = long_ago;
+        current.begun_at = long_ago;
+    });
+    speak_until(&engine, |engine| ids(engine).len() == 3).await;
     assert_eq!(ids(&engine), ["vivian", "ryan", "new"]);
     let added = engine.voice_library().expect("it takes voices").list();
     assert_eq!((added[0].id.as_str(), added[0].created_at, &added[0].owner), ("new", 1, &None));
+}
+
+#[tokio::test]
+async fn the_list_of_a_server_that_was_down_at_the_start_is_read_beside_speech() {
+    let (_server, engine) = serve("slt");
+    // Nothing was read at the start.
+    assert_eq!(ids(&engine)[..2], ["slt", "alloy"]);
+    speak_until(&engine, |engine| ids(engine).len() == 2).await;
+    assert_eq!(ids(&engine), ["vivian", "ryan"]);
+}
+
+#[tokio::test]
+async fn a_list_that_does_not_come_is_not_asked_for_beside_each_speech() {
+    let http = TestServer::start(|request| match request.path() {
+        "/v1/audio/speech" => Answer::of("audio/pcm", vec![1, 0]).pause(Duration::from_millis(50)),
+        _ => Answer::none(),
+    });
+    let config = TtsConfig { base_url: http.url("/v1"), api_key_env: String::new(), ..TtsConfig::default() };
+    let engine = OpenAiTts::new(&config).expect("right settings");
+    for _ in 0..5 {
+        let _: Vec<_> = engine.speak(request()).collect().await;
+    }
+    let n_asked = http.requests().iter().filter(|request| request.path() == "/v1/audio/voices").count();
+    assert!(n_asked <= 1, "{n_asked}");
 }
 
 #[tokio::test]
