@@ -4,7 +4,7 @@
 //! here knows a language's grammar or the conversation: words that agree or acknowledge are listed, all other words
 //! interrupt.
 
-use antiphon_text::words::spoken;
+use antiphon_text::words::{spoken, words};
 use serde::{Deserialize, Serialize};
 
 /// What the words of speech over a reply are so far.
@@ -16,8 +16,10 @@ pub(super) enum Words {
     Backchannel,
     /// They may become either: the beginning of a backchannel, or one that a recognizer may yet take back.
     Open,
-    /// All of them are there and are none of a backchannel, but the recognizer is sure of none.
+    /// All of them are there, and the first one that belongs to no backchannel is a guess of the recognizer.
     Unclear,
+    /// The same, and one of them would claim the turn.
+    UnclearClaim,
     /// They claim the turn.
     Interruption,
 }
@@ -34,9 +36,16 @@ pub(super) struct OverlapTranscript<'a> {
 }
 
 impl OverlapTranscript<'_> {
-    /// Whether the recognizer is sure of the word at this place, and of all before it.
+    /// The words without annotations.
+    fn spoken(&self) -> Vec<String> {
+        spoken(&without_annotations(self.text)).collect()
+    }
+
+    /// Whether the recognizer is sure of the spoken word at this place, and of all before it.
     fn is_sure_of(&self, place: usize) -> bool {
-        self.n_sure_words.is_none_or(|n| n as usize > place)
+        let Some(n_sure) = self.n_sure_words else { return true };
+        let sure: Vec<&str> = words(self.text).take(n_sure as usize).map(|word| word.text).collect();
+        spoken(&without_annotations(&sure.join(" "))).count() > place
     }
 }
 
@@ -94,6 +103,7 @@ const BACKCHANNELS: &[&str] = &[
     "ofcourse",
     "isee",
     "iseeisee",
+    "iseeyou",
     "gotit",
     "igotit",
     "igetit",
@@ -158,6 +168,7 @@ const BACKCHANNELS: &[&str] = &[
     "righto",
     "aye",
     "yeh",
+    "yo",
     "whoa",
     "woah",
     "phew",
@@ -372,12 +383,17 @@ const CLAIMS: &[&str] = &[
     "pardon",
 ];
 
+/// Those that recognizers do not take a backchannel for: all words being there, they interrupt even if they are guesses.
+const COMMANDS: &[&str] = &[
+    "stop", "wait", "pause", "quiet", "cancel", "halt", "stopp", "warte", "warten", "para", "espera", "basta",
+    "arrête", "arrêtez", "attends", "attendez",
+];
+
 impl Words {
     /// Classifies a transcript of speech over a reply; a final one is never [`Words::Open`]. `reply_is_question`: the reply
     /// asks something where it was held, so that "yes" is an answer.
     pub(super) fn of(transcript: &OverlapTranscript<'_>, reply_is_question: bool) -> Self {
-        let text = without_annotations(transcript.text);
-        let words: Vec<String> = spoken(&text).collect();
+        let words = transcript.spoken();
         if words.is_empty() {
             // Whisper writes "(laughs)".
             return if transcript.text.trim().is_empty() { Self::None } else { Self::Backchannel };
@@ -386,10 +402,15 @@ impl Words {
         let n_before = words.len() - rest.len();
         let claim = rest.iter().position(|word| CLAIMS.contains(&word.as_str()));
         let is_sure_claim = claim.is_some_and(|place| transcript.is_sure_of(n_before + place));
+        let is_guess = !transcript.is_sure_of(n_before) && !rest.iter().any(|word| COMMANDS.contains(&word.as_str()));
         match rest {
             [] if reply_is_question && !words.iter().all(|word| is_laugh(word)) => Self::Interruption,
             [] => Self::Backchannel,
-            _ if transcript.is_final && !transcript.is_sure_of(n_before) => Self::Unclear,
+            // What answers a question is heard, however unclear it is.
+            _ if transcript.is_final && is_guess && !reply_is_question => match claim {
+                Some(_) => Self::UnclearClaim,
+                None => Self::Unclear,
+            },
             _ if transcript.is_final || is_sure_claim => Self::Interruption,
             _ => Self::Open,
         }
@@ -399,7 +420,7 @@ impl Words {
     /// backchannels, [`CONFIRMED_WORDS`] by now, settle it. The words of both are not compared: a recognizer that changes
     /// its mind about a word still hears one, if it is sure of one.
     pub(super) fn after(self, before: Self, transcript: &OverlapTranscript<'_>) -> Self {
-        let words: Vec<String> = spoken(&without_annotations(transcript.text)).collect();
+        let words = transcript.spoken();
         let n_others = without_backchannels(&words).len();
         let is_sure = transcript.is_sure_of(words.len() - n_others);
         if self == Self::Open && before == Self::Open && n_others >= CONFIRMED_WORDS && is_sure {
@@ -488,6 +509,7 @@ mod tests {
         for word in BACKCHANNELS.iter().chain(CLAIMS) {
             assert_eq!(letters(word), *word);
         }
+        assert!(COMMANDS.iter().all(|word| CLAIMS.contains(word)));
         let both = BACKCHANNELS.iter().find(|word| CLAIMS.contains(word));
         assert_eq!(both, None, "no word is both");
     }
@@ -522,6 +544,9 @@ mod tests {
         assert_eq!(Words::of(&whole("yeah"), true), Words::Interruption);
         assert_eq!(Words::of(&partial("yeah"), true), Words::Interruption);
         assert_eq!(Words::of(&whole("haha"), true), Words::Backchannel);
+        let guess = OverlapTranscript { n_sure_words: Some(0), ..whole("Tuesday.") };
+        assert_eq!(Words::of(&guess, true), Words::Interruption);
+        assert_eq!(Words::of(&guess, false), Words::Unclear);
     }
 
     /// What partial transcripts lead to, one after the other.
@@ -549,10 +574,14 @@ mod tests {
         let sure = guesses.map(|text| sure_of(text, 1));
         assert_eq!(weighed(sure.into_iter()), [Words::Open, Words::Interruption]);
         for (text, n, expect) in [
-            ("no", 0, Words::Unclear),
-            ("oh hello", 1, Words::Unclear),
+            ("no", 0, Words::UnclearClaim),
+            ("oh hello", 1, Words::UnclearClaim),
+            ("mo", 0, Words::Unclear),
             ("oh hello", 2, Words::Interruption),
             ("uh huh", 0, Words::Backchannel),
+            ("uh stop", 0, Words::Interruption),
+            ("(laughs) hi", 1, Words::Unclear),
+            ("(laughs) hi", 2, Words::Interruption),
             ("", 0, Words::None),
         ] {
             let whole = OverlapTranscript { is_final: true, ..sure_of(text, n) };

@@ -97,8 +97,8 @@ impl Dialog {
         self.output(id, index, item.id, OutputChange::TranscriptDelta(text.to_owned()));
     }
 
-    /// The response ends before the sound of the filler that was requested for it: it is not begun again for that. The user may
-    /// still wait, for a tool that the client runs.
+    /// The response ends before the sound of the filler that was requested for it is there: that filler is not spoken. The user
+    /// may still wait, for a tool that the client runs.
     pub(super) fn filler_is_late_for(&mut self, id: &ResponseId) {
         if self.filler.requested.take_if(|requested| requested == id).is_some() {
             self.filler.waits_since = Some(self.now);

@@ -166,6 +166,17 @@ impl History {
         self.filler.iter().chain(self.items.iter().map(|item| &item.id)).filter(unheard).cloned().collect()
     }
 
+    /// What is spoken in answer to the last message of the user, where its listener has not heard all of it and it has no other
+    /// items: a call has a result, which is answered.
+    pub(super) fn unheard_answer(&self, now: Timestamp) -> Option<Vec<ItemId>> {
+        let from_user = |item: &Item| matches!(&item.kind, ItemKind::Message { role: Role::User, .. });
+        let asked_at = self.items.iter().rposition(from_user)?;
+        let answer = &self.items[asked_at + 1..];
+        let is_unheard = |item: &Item| self.spoken.get(&item.id).is_some_and(|spoken| spoken.is_unheard(now));
+        let is_speech = !answer.is_empty() && answer.iter().all(is_unheard);
+        is_speech.then(|| answer.iter().map(|item| item.id.clone()).collect())
+    }
+
     /// Whether the item is here and the user has sent no message behind it.
     pub(super) fn ends_with(&self, id: &ItemId) -> bool {
         let from_user = |item: &Item| matches!(&item.kind, ItemKind::Message { role: Role::User, .. });

@@ -37,9 +37,11 @@ const REQUESTED_BEFORE: Duration = Duration::from_millis(250);
 /// The shortest wait for the provisional transcript of a pause: then the reply goes on, and late words still stop it.
 const ANSWERED_WITHIN: Duration = Duration::from_millis(300);
 
-/// Words of which the recognizer is sure of none let the reply go on where the voice lasted no longer than this: so long are
-/// single words and "good to know". Recognizers write "hi", "yo" and whole sentences for "uh-huh" in noise.
-const BRIEF: Duration = Duration::from_millis(800);
+/// Words that begin with a guess let the reply go on where the voice lasted no longer than this, and half of it where one would
+/// claim the turn: recognizers write "no", "hi" and whole sentences for "uh-huh" and "mm-hm" in noise. Kokoro's voices say "mm-hm"
+/// in up to 0.9 s.
+const BRIEF: Duration = Duration::from_secs(1);
+const BRIEF_CLAIM: Duration = Duration::from_millis(500);
 
 /// Of a hold's time, this much may be missing in the audio by jitter and in pieces that clients send. Where more is missing, the
 /// microphone has stopped sending, which is not speech.
@@ -87,9 +89,9 @@ pub(super) struct Tentative {
     /// It may be a backchannel: its words count. Absent in snapshots that are older.
     #[serde(default = "weighs_words")]
     weighs_words: bool,
-    /// The utterance is over.
-    #[serde(default)]
-    has_ended: bool,
+    /// When the utterance ended.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    ended: Option<Timestamp>,
     /// The reply asked something where it was held.
     pub(super) reply_is_question: bool,
     /// What its latest transcript is.
@@ -97,9 +99,12 @@ pub(super) struct Tentative {
     voice: Voice,
     /// How long the speaker spoke before the last pause.
     voiced_before_pause: Duration,
-    /// When it began, where the reply was held for an earlier utterance.
+    /// When its voice was heard first, or when it became speech where the reply was held for an earlier utterance.
+    #[serde(default)]
+    began: Timestamp,
+    /// Turn time at which the reply went on because the microphone had stopped sending.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    began: Option<Timestamp>,
+    missing_from: Option<Samples>,
     /// When the words were requested because a limit was near.
     requested: Option<Timestamp>,
     /// P(it claims the turn), by the turn model's latest answer. Absent in snapshots that are older.
@@ -122,45 +127,42 @@ enum Voice {
 
 impl Tentative {
     /// `weighs_words`: it may be a backchannel. `reply_is_question` and `began`: see the fields.
-    fn new(
-        speaker: Option<HeardSpeaker>,
-        weighs_words: bool,
-        reply_is_question: bool,
-        began: Option<Timestamp>,
-    ) -> Self {
+    fn new(speaker: Option<HeardSpeaker>, weighs_words: bool, reply_is_question: bool, began: Timestamp) -> Self {
         let voice = Voice::Speaking { resumed: None };
         Self {
             speaker,
             weighs_words,
-            has_ended: false,
+            ended: None,
             reply_is_question,
             words: Words::None,
             voice,
             voiced_before_pause: Duration::ZERO,
             began,
+            missing_from: None,
             requested: None,
             claim: None,
         }
     }
 
-    /// The speaker pauses. `held`: since when the reply is held.
-    fn pause(&mut self, now: Timestamp, held: Option<Timestamp>) {
+    /// The speaker pauses.
+    fn pause(&mut self, now: Timestamp) {
         let Voice::Speaking { resumed } = self.voice else { return };
-        let since = resumed.or(self.began).or(held).unwrap_or(now);
+        let since = resumed.unwrap_or(self.began);
         self.voiced_before_pause += now.since(since);
         self.voice = Voice::Silent { since: now };
     }
 
     fn resume(&mut self, now: Timestamp) {
+        if matches!(self.words, Words::Unclear | Words::UnclearClaim) {
+            self.words = Words::Open;
+        }
         self.voice = Voice::Speaking { resumed: Some(now) };
     }
 
     /// The utterance has ended.
     pub(super) fn end(&mut self, now: Timestamp) {
-        self.has_ended = true;
-        if let Voice::Speaking { .. } = self.voice {
-            self.voice = Voice::Silent { since: now };
-        }
+        self.pause(now);
+        self.ended = Some(now);
     }
 
     /// Takes a transcript.
@@ -169,9 +171,9 @@ impl Tentative {
         self.words = if is_echo { Words::Backchannel } else { words };
     }
 
-    /// Whether the utterance is over.
-    pub(super) fn has_ended(&self) -> bool {
-        self.has_ended
+    /// When the utterance ended; `None`: its audio still comes.
+    pub(super) fn ended(&self) -> Option<Timestamp> {
+        self.ended
     }
 
     /// Whether its voice is heard.
@@ -182,11 +184,13 @@ impl Tentative {
     /// What becomes of the reply. `is_final`: its words are all; `is_due`: their time has passed.
     pub(super) fn decide(&self, is_final: bool, is_due: bool) -> Decision {
         let is_speaking = self.is_speaking();
-        let is_brief = !is_speaking && self.voiced_before_pause <= BRIEF;
         let words = self.words;
+        let brief = if words == Words::UnclearClaim { BRIEF_CLAIM } else { BRIEF };
+        let is_brief = !is_speaking && self.voiced_before_pause <= brief;
         let claim = self.claim;
         let speaker = self.speaker.map(|heard| heard.speaker);
-        let Self { has_ended, weighs_words, .. } = *self;
+        let has_ended = self.ended.is_some();
+        let weighs_words = self.weighs_words;
         Evidence { speaker, has_ended, weighs_words, words, is_final, is_speaking, is_brief, is_due, claim }.decide()
     }
 
@@ -211,7 +215,7 @@ impl Tentative {
 
     /// When a reply that is held since `held` is decided about, if nothing is heard until then.
     fn limit(&self, held: Timestamp) -> Timestamp {
-        let held = self.began.unwrap_or(held);
+        let held = held.max(self.began);
         match (self.voice, self.words) {
             (Voice::Silent { since }, _) => (held + MAX_HOLD).max(since + ANSWERED_WITHIN),
             (Voice::Speaking { .. }, _) if self.is_of_unknown() => held + SPEAKER_WITHIN,
@@ -264,9 +268,10 @@ impl Dialog {
             Hold::Tentative { since, speech } if speech.request_at(since).is_some() && now < speech.limit(since) => {
                 self.request_words();
             }
-            Hold::Tentative { speech, .. } if speech.may_interrupt() && !self.lacks_audio(position) => {
-                self.interrupted_by_speaker();
-            }
+            Hold::Tentative { speech, .. } if speech.may_interrupt() => match self.lacks_audio(position) {
+                true => self.release_until_heard(position),
+                false => self.interrupted_by_speaker(),
+            },
             Hold::Tentative { .. } => self.release(),
         }
     }
@@ -276,6 +281,22 @@ impl Dialog {
         let Some(held) = &self.held else { return false };
         let heard = position.saturating_sub(held.position).duration(SampleRate::HZ_16000);
         heard + MISSING < self.now.since(held.since)
+    }
+
+    /// Resumes the reply, since the microphone has stopped sending: it is held again for what comes later.
+    fn release_until_heard(&mut self, position: Samples) {
+        if let Some(tentative) = self.tentative_mut() {
+            tentative.missing_from = Some(position);
+        }
+        self.release();
+    }
+
+    /// Words of the speech under way: holds the reply again where it went on only because the microphone had stopped sending.
+    pub(super) fn hold_again(&mut self) {
+        let Some(tentative) = self.tentative_mut().filter(|tentative| tentative.is_speaking()) else { return };
+        if let Some(position) = tentative.missing_from.take() {
+            self.voice_onset(position);
+        }
     }
 
     /// The turn model's answer about the speech under way in `item`: the reply stops, goes on, or stays as it is.
@@ -333,11 +354,10 @@ impl Dialog {
         self.actions.push(Action::Release { held_at: held.position });
     }
 
-    /// The latest spoken item of the response under way.
+    /// The item that the response under way is speaking.
     fn latest_of_active(&self) -> Option<ItemId> {
-        let response = self.responses.get(self.active.as_ref()?)?;
-        let item = response.messages().last()?;
-        self.history.spoken(item).map(|_| item.clone())
+        let (item, _) = self.speaking_item(self.active.as_ref()?)?;
+        self.history.spoken(&item).map(|_| item)
     }
 
     /// The item and its response, where some of it was sent.
@@ -357,9 +377,9 @@ impl Dialog {
         sounding
     }
 
-    /// Whether the reply is held for a sound that began at `position` or later.
-    pub(super) fn is_held_since(&self, position: Samples) -> bool {
-        self.held.as_ref().is_some_and(|held| held.position >= position)
+    /// Whether the reply is held for a sound that came at `since` or later.
+    pub(super) fn is_held_after(&self, since: Timestamp) -> bool {
+        self.held_since().is_some_and(|held| held >= since)
     }
 
     /// Resumes the reply, unless speech is under way that may interrupt it.
@@ -384,8 +404,9 @@ impl Dialog {
         let reply_is_question = self.may_be_backchannel();
         let weighs_words = reply_is_question.is_some();
         let is_tentative = weighs_words || speaker.is_some();
-        let follows_another = self.listening.awaiting.iter().any(|utterance| utterance.tentative.is_some());
-        let began = follows_another.then_some(self.now);
+        let mut earlier = self.listening.awaiting.iter().filter_map(|utterance| utterance.tentative.as_ref()?.ended());
+        let is_own_hold = earlier.all(|end| self.is_held_after(end));
+        let began = self.held_since().filter(|_| is_own_hold).unwrap_or(self.now);
         is_tentative.then(|| Tentative::new(speaker, weighs_words, reply_is_question.unwrap_or(false), began))
     }
 
@@ -421,9 +442,8 @@ impl Dialog {
     /// The speaker of tentative speech pauses.
     pub(super) fn speaker_pauses(&mut self) {
         let now = self.now;
-        let held = self.held_since();
         if let Some(tentative) = self.tentative_mut() {
-            tentative.pause(now, held);
+            tentative.pause(now);
         }
     }
 

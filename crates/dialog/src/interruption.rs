@@ -28,7 +28,7 @@ pub(super) struct Evidence {
     pub(super) is_final: bool,
     /// The voice is heard.
     pub(super) is_speaking: bool,
-    /// It was heard for no longer than a backchannel lasts.
+    /// It is silent, and was heard for no longer than unclear words may last that let the reply go on.
     pub(super) is_brief: bool,
     /// The time has passed within which words settle it.
     pub(super) is_due: bool,
@@ -62,8 +62,8 @@ impl Evidence {
     fn decide_by_words(self) -> Decision {
         match self.words {
             Words::Interruption => Decision::Yield,
-            Words::Unclear if self.is_brief => Decision::Continue,
-            Words::Unclear => Decision::Yield,
+            Words::Unclear | Words::UnclearClaim if self.is_brief => Decision::Continue,
+            Words::Unclear | Words::UnclearClaim => Decision::Yield,
             Words::Backchannel if self.is_final || self.is_due => Decision::Continue,
             Words::Backchannel => Decision::Wait,
             Words::None if self.is_final => Decision::Continue,

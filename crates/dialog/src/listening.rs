@@ -74,6 +74,9 @@ pub(super) struct OpenUtterance {
     early_failure: Option<Failure>,
     /// It may be a backchannel, or another voice's than the user's: the client does not know of it yet.
     pub(super) tentative: Option<Tentative>,
+    /// The client was told of its beginning.
+    #[serde(default)]
+    is_reported: bool,
     /// Its voice was compared, and is the user's.
     #[serde(default)]
     pub(super) is_users: bool,
@@ -105,6 +108,7 @@ impl OpenUtterance {
             overlapped_reply,
             early_failure,
             tentative: None,
+            is_reported: false,
             is_users: false,
         }
     }
@@ -144,6 +148,9 @@ impl Dialog {
         let unanswered = self.is_unanswered();
         self.begin_turn();
         let Some(detection) = self.settings.turn_detection else { return };
+        if let Some(utterance) = self.listening.speaking.as_mut().filter(|utterance| utterance.item == item) {
+            utterance.is_reported = true;
+        }
         self.notify(Notice::SpeechStarted { item, audio_start });
         if detection.interrupt_response {
             self.interrupt();
@@ -198,7 +205,9 @@ impl Dialog {
         self.answered = self.answered.map(|_| self.now);
         // Without turn detection, which the client may have switched off meanwhile, its start was not reported.
         if let Some(detection) = self.settings.turn_detection {
-            self.notify(Notice::SpeechStopped { item: utterance.item.clone(), audio_end: utterance.audio_end() });
+            if utterance.is_reported {
+                self.notify(Notice::SpeechStopped { item: utterance.item.clone(), audio_end: utterance.audio_end() });
+            }
             self.listening.wants_response |= detection.create_response;
         }
         self.commit(utterance);
@@ -209,18 +218,17 @@ impl Dialog {
     pub(super) fn weigh(&mut self, item: &ItemId, transcript: &OverlapTranscript<'_>) -> bool {
         let mut under_way = self.listening.speaking.iter_mut().chain(self.listening.awaiting.iter_mut());
         let Some(utterance) = under_way.find(|utterance| utterance.item == *item) else { return false };
-        let audio_end = utterance.audio_end();
         let OpenUtterance { tentative: Some(tentative), overlapped_reply, .. } = utterance else { return false };
         let is_echo = overlapped_reply.as_ref().is_some_and(|reply| is_echo(transcript.text, reply));
         tentative.heard(transcript, is_echo);
-        let ended_at = tentative.has_ended().then_some(audio_end);
+        let ended = tentative.ended();
         let decision = tentative.decide(transcript.is_final, false);
         match decision {
             Decision::Yield => self.interrupted_by(item),
             // The reply may be held again, for a sound behind the utterance.
-            Decision::Continue if ended_at.is_some_and(|end| self.is_held_since(end)) => {}
+            Decision::Continue if ended.is_some_and(|end| self.is_held_after(end)) => {}
             Decision::Continue => self.release_unless_interrupted(),
-            Decision::Wait => {}
+            Decision::Wait => self.hold_again(),
         }
         decision != Decision::Yield
     }
@@ -251,7 +259,7 @@ impl Dialog {
         }
         let is_it = |utterance: &OpenUtterance| utterance.item == *item && utterance.tentative.is_some();
         let Some(at) = self.listening.awaiting.iter().position(is_it) else { return };
-        let utterance = OpenUtterance { tentative: None, ..self.listening.awaiting.remove(at) };
+        let utterance = OpenUtterance { tentative: None, is_reported: true, ..self.listening.awaiting.remove(at) };
         self.turn_starts(item.clone(), utterance.audio_start);
         self.turn_stops(utterance);
     }
@@ -328,7 +336,7 @@ impl Dialog {
         self.tool_rounds.begin();
     }
 
-    /// Whether a response is under way, or has been made, of which nothing was heard.
+    /// Whether a response is under way, or an answer has been made, of which nothing was heard.
     fn is_unanswered(&self) -> bool {
         let is_silent = |item: &ItemId| {
             let spoken = self.history.spoken(item);
@@ -336,10 +344,7 @@ impl Dialog {
         };
         match self.active.as_ref().and_then(|id| self.responses.get(id)) {
             Some(response) => response.messages().all(is_silent),
-            None => {
-                let unheard = self.history.unheard(self.now);
-                !unheard.is_empty() && unheard.iter().all(is_silent)
-            }
+            None => self.history.unheard_answer(self.now).is_some_and(|items| items.iter().all(is_silent)),
         }
     }
 

@@ -530,10 +530,57 @@ fn brief_speech_whose_words_are_guesses_lets_the_reply_go_on_and_longer_speech_s
 }
 
 #[test]
+fn unclear_words_are_brief_only_where_all_of_the_voice_was() {
+    // The reply goes on over agreement, and the speaker says more.
+    let agreement = [SPEECH[0], SPEECH[1], "900 partial i3 yeah yeah", "1750 tick", "2000 tick"];
+    let mut more = agreement.to_vec();
+    more.extend(["3000 paused", "3050 provisional_unsure i3 yeah yeah just give me the price"]);
+    check_stops(&last_of(speaking_for_long(), &more), true);
+    // The audio ends without a pause before it.
+    let stalled = [SPEECH[0], SPEECH[1], "1700 stopped 1600", "1750 heard_unsure i3 give me the price"];
+    check_stops(&last_of(speaking_for_long(), &stalled), true);
+}
+
+#[test]
+fn unclear_words_wait_again_once_the_speaker_goes_on() {
+    let mut lines = vec![SPEECH[0], SPEECH[1], "1000 paused", "1050 provisional_unsure i3 hi", "1200 resumed"];
+    lines.extend(["1200 onset 1100", "1300 overlap i3 0.5"]);
+    check_stops(&last_of(speaking(), &lines), false);
+}
+
+#[test]
+fn a_later_hold_of_the_same_speech_has_its_own_time() {
+    let mut runner = speaking_for_long();
+    for line in [SPEECH[0], SPEECH[1], "900 paused", "1400 stopped 820", "1450 started 1200", "1700 paused"] {
+        runner.run(line);
+    }
+    for line in ["1710 provisional i4", "3000 resumed", "3000 onset 2900"] {
+        runner.run(line);
+    }
+    check_stops(&runner.run("3050 tick"), false);
+    check_stops(&runner.run("4100 tick"), true);
+}
+
+/// As [`speaking`], with a sentence of 9 s.
+fn speaking_for_long() -> Runner {
+    let mut runner = speaking();
+    for line in ["110 text r1 Five six.", "110 made r1 9000", "120 sent i2 9000"] {
+        runner.run(line);
+    }
+    runner
+}
+
+#[test]
 fn a_microphone_that_stops_sending_lets_the_reply_go_on_and_late_words_still_stop_it() {
     let mut lines = vec![SPEECH[0], SPEECH[1], "1350 tick 800", "1600 tick 800"];
     assert_eq!(last_of(speaking(), &lines), ["< released i2", "release"]);
-    lines.push("1900 partial i3 stop");
+    let mut late_stop = lines.clone();
+    late_stop.push("1900 partial i3 stop");
+    check_stops(&last_of(speaking(), &late_stop), true);
+    // Words that decide nothing hold it again, since the voice still sounds.
+    lines.push("1700 partial i3 another");
+    assert_eq!(last_of(speaking(), &lines), ["hold", "< held i2"]);
+    lines.extend(["2800 tick 1900", "3100 tick 2300"]);
     check_stops(&last_of(speaking(), &lines), true);
     let jitter = [SPEECH[0], SPEECH[1], "1350 tick 1200", "1600 tick 1300"];
     check_stops(&last_of(speaking(), &jitter), true);

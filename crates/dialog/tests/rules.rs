@@ -519,6 +519,32 @@ fn a_noise_before_the_answer_is_heard_does_not_lose_the_question() {
 }
 
 #[test]
+fn a_noise_while_the_client_runs_a_tool_asks_for_no_second_response() {
+    let mut runner = Runner::new(PlaybackControl::Server, Some(AUTO));
+    for line in ["0 started 0", "500 stopped 400", "510 heard i1 what time is it", "600 onset 600"] {
+        runner.run(line);
+    }
+    for line in ["610 text r1 Let me look.", "610 made r1 500", "620 sent i2 500", "630 call r1 0 look {}"] {
+        runner.run(line);
+    }
+    for line in ["640 finished r1", "700 started 600", "900 stopped 800"] {
+        runner.run(line);
+    }
+    let actions = runner.run("910 heard i4");
+    assert!(!actions.iter().any(|action| action.starts_with("< response_created")), "{actions:?}");
+}
+
+#[test]
+fn speech_whose_beginning_was_not_reported_has_no_reported_end() {
+    let mut runner = Runner::new(PlaybackControl::Server, None);
+    runner.run("0 started 0");
+    runner.detect(AUTO);
+    let actions = runner.run("500 stopped 400");
+    assert!(actions.iter().any(|action| action == "< committed i1"), "{actions:?}");
+    assert!(!actions.iter().any(|action| action.starts_with("< speech_stopped")), "{actions:?}");
+}
+
+#[test]
 fn a_barge_in_drops_every_reply_that_waits_and_the_next_one_sounds() {
     let mut runner = speaking(PlaybackControl::Server);
     for line in ["110 finished r1", "120 respond", "130 text r2 Five six.", "130 made r2 1000", "130 sent i3 100"] {

@@ -411,7 +411,7 @@ impl Actor {
             Edge::Onset { .. } => self.step(Event::VoiceOnset { position: self.hearing.position() }),
             Edge::Retracted => self.step(Event::VoiceRetracted),
             Edge::Started { at } => {
-                // An onset may have been short, or so long that the reply went on: what speaks over it is weighed while it is held.
+                // There may have been no onset, or one so long that the reply went on. Speech over it is weighed while it is held.
                 self.step(Event::VoiceOnset { position: self.hearing.position() });
                 self.step(Event::SpeechStarted { audio_start: self.hearing.audio_start(at) });
             }

@@ -63,7 +63,8 @@ pub(super) struct Hearing {
     overlap_judged_to: Samples,
     speaker: Option<SpeakerState>,
     last_audio: Timestamp,
-    /// The length of the piece that came then; shorter where the client sends faster than it speaks.
+    /// The length of the piece that came then, of a client that sends one when the one before it is over; shorter where it sends
+    /// faster than it speaks.
     last_piece: Duration,
     /// The time between it and the piece before it.
     since_piece_before: Duration,
@@ -132,7 +133,9 @@ impl Hearing {
         let before = self.ingress.received();
         let pushed = self.ingress.push(audio);
         let piece = self.ingress.received().saturating_sub(before).duration(SampleRate::HZ_16000);
-        self.last_piece = piece.min(self.since_piece_before).min(LONGEST_PIECE);
+        let is_in_time = self.since_piece_before <= piece + STALL_MARGIN;
+        let longest = if is_in_time { LONGEST_PIECE } else { Duration::ZERO };
+        self.last_piece = piece.min(self.since_piece_before).min(longest);
         pushed
     }
 
@@ -509,7 +512,9 @@ mod tests {
         let usual = wait(&mut hearing, 20, 400);
         assert_eq!(wait(&mut hearing, 1_520, 1_500) - usual, Duration::from_millis(1_480));
         assert_eq!(wait(&mut hearing, 1_620, 1_500) - usual, Duration::from_millis(80), "faster than it speaks");
-        assert_eq!(wait(&mut hearing, 9_000, 4_000) - usual, LONGEST_PIECE - Duration::from_millis(20));
+        assert_eq!(wait(&mut hearing, 5_000, 4_000) - usual, LONGEST_PIECE - Duration::from_millis(20));
+        let at_once = wait(&mut hearing, 15_000, 4_000);
+        assert_eq!(usual - at_once, Duration::from_millis(20), "an utterance in one piece");
     }
 
     #[test]
