@@ -65,6 +65,10 @@ impl Stages {
         Self { tts: Some(tts), ..Self::default() }
     }
 
+    fn hearing(stt: FakeStt) -> Self {
+        Self { stt: Some(stt), ..Self::default() }
+    }
+
     fn stages(self) -> Vec<WorkerStage> {
         let stage = |engine| WorkerStage {
             engine,
@@ -398,29 +402,71 @@ async fn an_utterance_is_transcribed_again_when_its_worker_is_killed() {
 #[tokio::test]
 async fn an_utterance_that_a_workers_engine_fails_at_is_transcribed_on_another_one() {
     let server = NatsServer::start().await.expect("a server");
-    let engine = FakeStt::default().with_partials();
-    let stages = Stages { stt: Some(engine.clone()), ..Stages::default() };
-    let (_one, _other, hub) = pair(&server, &stages).await;
+    let engines = [FakeStt::default().with_partials(), FakeStt::default().with_partials()];
+    let [one, other] = engines.clone().map(Stages::hearing);
+    let (_one, _other, hub) = unlike_pair(&server, one, other).await;
     let options = SttOptions { hop: Hop::requested(), ..SttOptions::default() };
     let open = async || {
         let mut utterance = hub.cluster.stt().open(options.clone()).await.expect("opened");
         utterance.push(vec![1; 320]).await.expect("taken");
         utterance
     };
-    // Both workers have one script: the next transcript fails, wherever it is made.
-    engine.clone().then_fails("no memory");
-    assert_eq!(open().await.finish().await.expect("words").text, "utterance of 320 samples");
+    // Which of them is asked first is drawn.
+    engines[0].clone().then_fails("no memory");
+    let transcribes = async {
+        while hub.cluster.overview().retried == 0 {
+            assert_eq!(open().await.finish().await.expect("words").text, "utterance of 320 samples");
+            assert_eq!(options.hop.get().expect("named").worker, "other");
+        }
+    };
+    timeout(TEST_TIMEOUT, transcribes).await.expect("the failing one is asked");
     assert_eq!(options.hop.get().expect("named").retried, 1);
-    engine.clone().then_fails("the first").then_fails("the second");
+    let both_fail = |message: &str| engines.iter().for_each(|engine| drop(engine.clone().then_fails(message)));
+    // Each fails once: there would be words if one were asked twice.
+    both_fail("no memory");
     let error = open().await.finish().await.expect_err("both fail");
-    assert!(error.to_string().contains("the second"), "{error}");
-    engine.clone().then_fails("too late");
+    assert!(error.to_string().contains("no memory"), "{error}");
+    both_fail("too late");
     let mut utterance = open().await;
     assert!(utterance.partial().await.expect("words").is_some());
     let error = utterance.finish().await.expect_err("words were passed on");
     assert!(error.to_string().contains("too late"), "{error}");
     let overview = hub.cluster.overview();
     assert_eq!((overview.retried, overview.failed, overview.workers.len()), (2, 0, 2));
+}
+
+#[tokio::test]
+async fn an_utterance_goes_on_at_the_only_worker_when_its_engine_failed_once() {
+    let server = NatsServer::start().await.expect("a server");
+    let stages = Stages::hearing(FakeStt::default().with_partials().failing_at_audio(1));
+    let _worker = Worker::start(&server.url(), "w", stages).await.expect("it serves");
+    let hub = Hub::with(&server, &[Stage::Stt]).await;
+    let mut utterance = hub.cluster.stt().open(SttOptions::default()).await.expect("opened");
+    utterance.push(vec![1; 320]).await.expect("sent");
+    let error = utterance.partial().await.expect_err("its engine failed");
+    assert!(error.to_string().contains("no memory"), "{error}");
+    utterance.push(vec![1; 320]).await.expect("it is asked again");
+    assert_eq!(utterance.finish().await.expect("words").text, "utterance of 640 samples");
+    assert_eq!(hub.cluster.overview().retried, 0, "there is no other worker");
+}
+
+#[tokio::test]
+async fn an_engine_that_fails_while_more_audio_waits_for_room_is_no_lost_worker() {
+    let server = NatsServer::start().await.expect("a server");
+    let failing = Stages::hearing(FakeStt::default().failing_at_audio(usize::MAX));
+    let (_one, _other, hub) = unlike_pair(&server, failing, Stages::hearing(FakeStt::default())).await;
+    let options = SttOptions { hop: Hop::requested(), ..SttOptions::default() };
+    let transcribes = async {
+        while hub.cluster.overview().retried < 3 {
+            let mut utterance = hub.cluster.stt().open(options.clone()).await.expect("opened");
+            // More than a window.
+            utterance.push(vec![1; 20 * 16_000]).await.expect("the other one takes it");
+            assert_eq!(utterance.finish().await.expect("words").text, "utterance of 320000 samples");
+            assert_eq!(options.hop.get().expect("named").worker, "other");
+        }
+    };
+    timeout(TEST_TIMEOUT, transcribes).await.expect("the failing one is asked");
+    assert_eq!(hub.cluster.overview().failed, 0);
 }
 
 #[tokio::test]
@@ -443,16 +489,18 @@ async fn a_chunk_that_a_workers_engine_fails_at_is_spoken_on_another_one() {
 
 #[tokio::test]
 async fn what_every_workers_engine_fails_at_fails_with_the_engines_error() {
-    let failing = FakeTts::default().failing_on("Hi.");
+    let engines = [FakeTts::default().failing_on("Hi."), FakeTts::default().failing_on("Hi.")];
+    let [one, other] = engines.clone().map(Stages::speaking);
     let server = NatsServer::start().await.expect("a server");
-    let (_one, _other, hub) = pair(&server, &Stages::speaking(failing.clone())).await;
+    let (_one, _other, hub) = unlike_pair(&server, one, other).await;
     let error = spoken(hub.cluster.tts().speak(request("Hi."))).await.expect_err("both fail");
     assert!(error.to_string().contains("told to fail"), "{error}");
-    assert_eq!(failing.requests().len(), 2, "each is asked once");
+    let n_requests = engines.each_ref().map(|engine| engine.requests().len());
+    assert_eq!(n_requests, [1, 1], "each is asked once");
     // With one worker alone, the result is its error, and not that no other one serves.
     let server = NatsServer::start().await.expect("a server");
     let engine = FakeStt::default().then_fails("no memory");
-    let stages = Stages { stt: Some(engine), ..Stages::speaking(failing) };
+    let stages = Stages { stt: Some(engine), ..Stages::speaking(engines[0].clone()) };
     let _worker = Worker::start(&server.url(), "w", stages).await.expect("it serves");
     let hub = Hub::with(&server, &[Stage::Tts, Stage::Stt]).await;
     let error = spoken(hub.cluster.tts().speak(request("Hi."))).await.expect_err("it fails");

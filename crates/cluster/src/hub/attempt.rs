@@ -12,6 +12,7 @@ use crate::message::{Acceptance, Busy, Failure, FailureKind, Open, PROTOCOL, Req
 use crate::subject;
 use async_nats::Subject;
 use bytes::Bytes;
+use futures_util::FutureExt;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::{Instant, timeout_at};
@@ -248,6 +249,16 @@ impl Attempt {
         };
         self.is_over |= matches!(received.0.kind, Kind::End | Kind::Failed);
         Ok(received)
+    }
+
+    /// The engine's failure, where it arrived and was not received before the worker forgot the attempt.
+    pub(super) fn unread_failure(&mut self) -> Option<Failure> {
+        while let Some(Ok((frame, _))) = self.receive().now_or_never() {
+            if frame.kind == Kind::Failed {
+                return Some(failure(&frame));
+            }
+        }
+        None
     }
 
     /// Sends a frame once the worker has room for it. Cancelling before that sends nothing.

@@ -7,7 +7,7 @@ use super::attempt::{Attempt, AttemptLoss, AttemptRequest, MAX_ATTEMPTS, NotOpen
 use super::directory::Worker;
 use super::{Cluster, Counters};
 use crate::frame::{Frame, Kind, MAX_AUDIO_SAMPLES, pcm_payload};
-use crate::message::{Answer, Failure, FailureKind, Request, Stage, StageDescription, SttRequest, of_json};
+use crate::message::{Answer, Failure, Request, Stage, StageDescription, SttRequest, of_json};
 use antiphon_engine_api::Hop;
 use antiphon_engine_api::stt::{OpeningUtterance, SpeakerState, Stt, SttError, SttOptions, SttUtterance, Transcript};
 use bytes::Bytes;
@@ -132,6 +132,8 @@ struct ClusterUtterance {
     except: Vec<String>,
     /// The error of the last of them: the result, unless another worker takes the utterance.
     failure: Option<SttError>,
+    /// The worker whose attempt was given up, until another attempt is open.
+    given_up: Option<String>,
     /// Words of it were passed on.
     has_words: bool,
     n_requests: u32,
@@ -151,6 +153,7 @@ impl ClusterUtterance {
             n_attempts: 1,
             except: Vec::new(),
             failure: None,
+            given_up: None,
             has_words: false,
             n_requests: 0,
             awaited: false,
@@ -159,36 +162,72 @@ impl ClusterUtterance {
 
     /// Gives up the attempt, so that another worker takes the utterance from its beginning; an error if none may.
     fn give_up(&mut self, lost: &AttemptLoss) -> Result<(), SttError> {
+        if matches!(lost, AttemptLoss::Worker)
+            && let Some(attempt) = &mut self.attempt
+            && let Some(failed) = attempt.unread_failure()
+        {
+            let worker = attempt.worker.clone();
+            return self.fail_over(failed, &worker);
+        }
         match lost {
             AttemptLoss::Worker | AttemptLoss::Missing if self.n_attempts < MAX_ATTEMPTS => {}
             AttemptLoss::Worker | AttemptLoss::Missing => {
                 Counters::count(&self.cluster.0.counters.failed);
-                return Err(SttError::Away(format!("{} workers were lost one after the other", self.n_attempts)));
+                let lost = format!("{} workers were lost one after the other", self.n_attempts);
+                return Err(self.failure.take().unwrap_or(SttError::Away(lost)));
             }
             AttemptLoss::Away => return Err(SttError::Away("the connection to NATS is lost".into())),
             AttemptLoss::TooLarge(n) => return Err(Failure::too_large(*n).stt(self.worker())),
         }
         self.n_attempts += 1;
-        Counters::count(&self.cluster.0.counters.retried);
-        tracing::info!(from = self.worker(), "the utterance is transcribed again on another worker");
+        self.given_up = Some(self.worker().to_owned());
         self.attempt = None;
         Ok(())
     }
 
-    /// Whether another worker takes the utterance from its beginning where an engine failed so.
-    fn may_fail_over(&self, kind: FailureKind) -> bool {
-        kind.is_of_worker() && !self.has_words && self.n_attempts < MAX_ATTEMPTS
-    }
-
-    /// Gives up the attempt on `worker`, whose engine failed.
-    fn fail_over(&mut self, failure: Failure, worker: &Worker) {
+    /// Gives up the attempt on `worker`, whose engine failed, so that another worker takes the utterance from its
+    /// beginning; the engine's error if none may.
+    fn fail_over(&mut self, failure: Failure, worker: &Worker) -> Result<(), SttError> {
+        let may_move = failure.kind.is_of_worker() && !self.has_words && self.n_attempts < MAX_ATTEMPTS;
         let error = failure.stt(&worker.name);
-        tracing::warn!(worker = worker.name, %error, "a worker's engine failed; another worker is asked");
+        if !may_move {
+            return Err(error);
+        }
+        tracing::warn!(worker = worker.name, %error, "a worker's engine failed");
         self.n_attempts += 1;
-        Counters::count(&self.cluster.0.counters.retried);
         self.except.push(worker.id.clone());
         self.failure = Some(error);
+        self.given_up = Some(worker.name.clone());
         self.attempt = None;
+        Ok(())
+    }
+
+    /// Opens another attempt. Where a worker was lost it waits for room as long as its session waits for it, unless the
+    /// hub's own engine can serve; where an engine failed it does not.
+    async fn reopen(&mut self) -> Result<(), SttError> {
+        let waits = self.request.is_queued() || self.failure.is_none() && !self.cluster.0.has_fallback;
+        let opened = match waits {
+            true => open_when_there_is_room(&self.cluster, &self.request, &self.except).await,
+            false => open(&self.cluster, &self.request, &self.except).await,
+        };
+        match opened {
+            Ok(attempt) => {
+                if let Some(from) = self.given_up.take() {
+                    Counters::count(&self.cluster.0.counters.retried);
+                    tracing::info!(from, "the utterance is transcribed again on another worker");
+                }
+                self.attempt = Some(attempt);
+                self.n_sent = 0;
+                Ok(())
+            }
+            Err(error) => {
+                let Some(failure) = self.failure.take() else { return Err(error) };
+                // The utterance may go on where its engine failed once.
+                self.except.clear();
+                self.given_up = None;
+                Err(failure)
+            }
+        }
     }
 
     /// Sends the audio that the worker does not have yet; all of it to a new worker. Where it is cancelled, the next call goes
@@ -196,14 +235,7 @@ impl ClusterUtterance {
     async fn catch_up(&mut self) -> Result<(), SttError> {
         loop {
             let Some(attempt) = &mut self.attempt else {
-                let opened = match self.n_attempts {
-                    1 => open(&self.cluster, &self.request, &self.except).await,
-                    // Its worker died or failed: it waits for room as long as its session waits for it.
-                    _ => open_when_there_is_room(&self.cluster, &self.request, &self.except).await,
-                };
-                let opened = opened.map_err(|error| self.failure.take().unwrap_or(error));
-                self.attempt = Some(opened?);
-                self.n_sent = 0;
+                self.reopen().await?;
                 continue;
             };
             let Some(samples) = self.pcm[self.n_sent..].chunks(MAX_AUDIO_SAMPLES).next() else { return Ok(()) };
@@ -248,20 +280,20 @@ impl ClusterUtterance {
             let attempt = self.attempt()?;
             let network = Attempt::network(sent_at, &frame, at);
             let worker = attempt.worker.clone();
-            let failed = (frame.kind == Kind::Failed).then(|| failure(&frame));
-            if let Some(failed) = &failed
-                && self.may_fail_over(failed.kind)
-            {
-                self.fail_over(failed.clone(), &worker);
-                continue;
-            }
+            let failed = match frame.kind {
+                Kind::Failed => match self.fail_over(failure(&frame), &worker) {
+                    Ok(()) => continue,
+                    Err(error) => Some(error),
+                },
+                _ => None,
+            };
             self.hop.set(&worker.name, network, self.n_attempts - 1);
             // In a long utterance several workers may be replaced.
             self.n_attempts = 1;
             self.except.clear();
             self.failure = None;
-            if let Some(failed) = failed {
-                return Err(failed.stt(&worker.name));
+            if let Some(error) = failed {
+                return Err(error);
             }
             return match of_json(&frame.payload) {
                 Ok(Answer::NoTranscript { failure, .. }) => Err(failure.stt(&worker.name)),

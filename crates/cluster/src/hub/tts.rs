@@ -165,6 +165,8 @@ struct Speech {
     n_overloaded: u32,
     /// The error of the engine that failed before the first sound: the result, unless another worker takes the chunk.
     failure: Option<TtsError>,
+    /// The worker whose attempt was given up, until another attempt is open.
+    given_up: Option<String>,
     /// Samples that were let out.
     n_out: u64,
     /// Of the text of `request`: what was let out and kept.
@@ -199,6 +201,7 @@ impl Speech {
             n_attempts: 0,
             n_overloaded: 0,
             failure: None,
+            given_up: None,
             n_out: 0,
             spoken: Samples(0),
             kept: None,
@@ -255,6 +258,10 @@ impl Speech {
                         return;
                     }
                 };
+                if let Some(from) = speech.given_up.take() {
+                    Counters::count(&speech.shared.cluster.0.counters.retried);
+                    tracing::info!(from, out = speech.n_out, "the chunk continues on another worker");
+                }
                 let repeats = attempt.accepted.repeats;
                 if repeats == Repeats::Never && speech.request.skip_samples > 0 {
                     // It would skip other words than those that were spoken.
@@ -339,7 +346,7 @@ impl Speech {
                 if !attempt.worker.lost.is_cancelled() && !matches!(lost, AttemptLoss::Away) {
                     speech.except.push(attempt.worker.id.clone());
                 }
-                tracing::info!(from = attempt.worker.name, out = speech.n_out, "the chunk continues on another worker");
+                speech.given_up = Some(attempt.worker.name.clone());
                 drop(attempt);
                 if !speech.go_on(repeats, rate) {
                     // All words were spoken.
@@ -414,33 +421,29 @@ impl Speech {
         let is_of_worker = failure.kind.is_of_worker();
         let error = failure.tts(&attempt.worker.name);
         if may_go_on && is_of_worker && self.n_attempts < MAX_ATTEMPTS {
-            tracing::warn!(worker = attempt.worker.name, %error, "a worker's engine failed; another worker is asked");
+            tracing::warn!(worker = attempt.worker.name, %error, "a worker's engine failed");
             self.failure = Some(error);
             return None;
         }
         Some(error)
     }
 
-    fn may_retry(&self, lost: &AttemptLoss) -> Result<(), TtsError> {
-        let counters = &self.shared.cluster.0.counters;
+    fn may_retry(&mut self, lost: &AttemptLoss) -> Result<(), TtsError> {
         match lost {
             // While the listener has sound to hear the connection may come back.
             AttemptLoss::Away
                 if self.n_attempts < MAX_ATTEMPTS && self.sound_until.is_some_and(|until| until > Instant::now()) =>
             {
-                Counters::count(&counters.retried);
                 Ok(())
             }
             AttemptLoss::Away => Err(TtsError::Away("the connection to NATS is lost".into())),
             AttemptLoss::TooLarge(n) => Err(Failure::too_large(*n).tts("")),
             AttemptLoss::Worker | AttemptLoss::Missing if self.n_attempts >= MAX_ATTEMPTS => {
-                Counters::count(&counters.failed);
-                Err(TtsError::Away(format!("{MAX_ATTEMPTS} workers were lost one after the other")))
+                Counters::count(&self.shared.cluster.0.counters.failed);
+                let lost = format!("{MAX_ATTEMPTS} workers were lost one after the other");
+                Err(self.failure.take().unwrap_or(TtsError::Away(lost)))
             }
-            AttemptLoss::Worker | AttemptLoss::Missing => {
-                Counters::count(&counters.retried);
-                Ok(())
-            }
+            AttemptLoss::Worker | AttemptLoss::Missing => Ok(()),
         }
     }
 

@@ -22,6 +22,8 @@ pub struct FakeStt {
     pub decoders: Arc<Semaphore>,
     /// Utterances that are still to be refused for want of a decoder.
     n_refused: Arc<AtomicUsize>,
+    /// Pieces of audio that it is still to fail at.
+    n_failing_pushes: Arc<AtomicUsize>,
     open: Arc<OpenUtterances>,
     provisional_delay: Duration,
     /// Their delay.
@@ -56,6 +58,7 @@ impl Default for FakeStt {
             delay: Duration::ZERO,
             decoders: Arc::new(Semaphore::new(Semaphore::MAX_PERMITS)),
             n_refused: Arc::default(),
+            n_failing_pushes: Arc::default(),
             open: Arc::default(),
             provisional_delay: Duration::ZERO,
             partials: None,
@@ -82,6 +85,11 @@ impl FakeStt {
     /// Makes it refuse this many utterances for want of a decoder.
     pub fn refusing(self, n: usize) -> Self {
         Self { n_refused: Arc::new(AtomicUsize::new(n)), ..self }
+    }
+
+    /// Makes it fail with "no memory" at this many pieces of audio.
+    pub fn failing_at_audio(self, n: usize) -> Self {
+        Self { n_failing_pushes: Arc::new(AtomicUsize::new(n)), ..self }
     }
 
     /// The most utterances that were open at the same time.
@@ -281,6 +289,10 @@ impl FakeUtterance {
 
 impl SttUtterance for FakeUtterance {
     fn push(&mut self, pcm: Vec<i16>) -> BoxFuture<'_, Result<(), SttError>> {
+        let one_less = |n: usize| n.checked_sub(1);
+        if self.engine.n_failing_pushes.fetch_update(Ordering::SeqCst, Ordering::SeqCst, one_less).is_ok() {
+            return ready(Err(SttError::Engine { message: "no memory".into(), source: None })).boxed();
+        }
         self.n_samples += pcm.len();
         if self.engine.recordings.is_some() {
             self.pcm.extend(pcm);
