@@ -294,9 +294,10 @@ impl FailureKind {
         }
     }
 
-    /// Whether the engine failed, and not the request: another worker may do better.
+    /// Whether the engine failed, and not the request: another worker may do better. A request that took its whole time
+    /// is not asked again: its caller would wait twice as long.
     pub(crate) fn is_of_worker(self) -> bool {
-        matches!(self, Self::Failed | Self::Timeout | Self::Unavailable | Self::Unreachable)
+        matches!(self, Self::Failed | Self::Unavailable | Self::Unreachable)
     }
 
     fn fault(self) -> Fault {
@@ -593,12 +594,12 @@ mod tests {
     }
 
     #[test]
-    fn a_request_that_an_engine_refuses_goes_to_no_other_worker() {
+    fn a_request_that_an_engine_refuses_or_is_late_with_goes_to_no_other_worker() {
         let of_worker = |fault| FailureKind::of_fault(fault).is_of_worker();
-        for fault in [Fault::Failed, Fault::Timeout, Fault::Unavailable, Fault::Unreachable, Fault::BrokenOff] {
+        for fault in [Fault::Failed, Fault::Unavailable, Fault::Unreachable, Fault::BrokenOff] {
             assert!(of_worker(fault), "{fault:?}");
         }
-        for fault in [Fault::Refused, Fault::Auth, Fault::BadAnswer, Fault::Overloaded] {
+        for fault in [Fault::Refused, Fault::Auth, Fault::BadAnswer, Fault::Overloaded, Fault::Timeout] {
             assert!(!of_worker(fault), "{fault:?}");
         }
         assert!(!FailureKind::NoVoice.is_of_worker());

@@ -5,6 +5,7 @@ use super::admission::StageSlot;
 use crate::exchange::ExchangeEnd;
 use crate::frame::{Frame, Kind, pcm_samples};
 use crate::message::{Answer, Busy, Failure, to_json};
+use antiphon_engine_api::Fault;
 use antiphon_engine_api::stt::{Stt, SttError, SttOptions, SttUtterance, Transcript};
 use bytes::Bytes;
 use futures_util::FutureExt;
@@ -68,7 +69,8 @@ impl From<ExchangeEnd> for Stop {
         match ended {
             ExchangeEnd::TooLarge(n) => {
                 let message = format!("the transcript has {n} bytes, more than a worker may answer with");
-                Self::Failed(SttError::Engine { message, source: None })
+                // Of another worker it would be as long.
+                Self::Failed(SttError::Remote { fault: Fault::BadAnswer, message, source: None })
             }
             ended => Self::Ended(ended),
         }
