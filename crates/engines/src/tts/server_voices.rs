@@ -73,6 +73,7 @@ struct Current {
     voices: Arc<Vec<Voice>>,
     custom: Arc<Vec<Custom>>,
     takes_voices: bool,
+    /// `None` until there was a list.
     read_at: Option<Instant>,
     /// When reading it was begun last.
     begun_at: Option<Instant>,
@@ -199,10 +200,13 @@ impl VoiceList {
             Ok(read) => read,
             Err(_) => Err(ListError::Failed(format!("the list of voices did not come within {:?}", self.deadline))),
         };
-        let is_first = self.current(|current| current.read_at.replace(Instant::now()).is_none());
         match read {
-            Ok(listed) => self.take(listed, is_first),
+            Ok(listed) => {
+                let is_first = self.current(|current| current.read_at.replace(Instant::now()).is_none());
+                self.take(listed, is_first);
+            }
             Err(error @ ListError::None(_)) => {
+                // A server without a list is not asked for one beside speech.
                 self.current(|current| current.has_none = true);
                 tracing::info!(%error, "the known voices are offered");
             }
@@ -210,8 +214,8 @@ impl VoiceList {
         }
     }
 
-    /// The same speech. Where the list is old, or was never read, it is read while the speech lasts. A reading that the
-    /// end of its speech cuts off is begun again after [`LIST_DEADLINE`].
+    /// The same speech. Where the list is old, or was never read, it is read while the speech lasts. A reading that fails,
+    /// or that the end of its speech cuts off, is begun again after [`LIST_DEADLINE`].
     pub(super) fn refresh_beside(
         self: &Arc<Self>,
         mut speech: BoxStream<'static, Result<Pcm, TtsError>>,
