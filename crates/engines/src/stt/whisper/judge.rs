@@ -121,6 +121,11 @@ pub(super) fn is_better(new: &Hypothesis, old: &Hypothesis) -> bool {
     }
 }
 
+/// Whether the last words of what was said are missing: the text is full, and goes on in no loop.
+pub(super) fn lacks_words(hypothesis: &Hypothesis, verdict: Verdict) -> bool {
+    hypothesis.is_full && verdict == Verdict::Said && !repeats(hypothesis)
+}
+
 fn repeats(hypothesis: &Hypothesis) -> bool {
     let text = hypothesis.text();
     let words: Vec<String> = spoken(&text).collect();
@@ -251,6 +256,15 @@ mod tests {
         assert!(super::is_suspect(&Hypothesis { is_cut_off: true, ..said("a b c", -0.2) }, 60_000), "without an end");
         let full = Hypothesis { is_full: true, ..said("a b c", -0.2) };
         assert!(!super::is_suspect(&full, 60_000), "without room for its end");
+    }
+
+    #[test]
+    fn a_full_text_lacks_words_unless_it_repeats_itself() {
+        let full = |text: &str| Hypothesis { is_full: true, ..said(text, -0.2) };
+        assert!(lacks_words(&full("what time is it"), Verdict::Said));
+        assert!(!lacks_words(&full("what time is it"), Verdict::Silence("no word")));
+        assert!(!lacks_words(&full("only a spear only a spear"), Verdict::Said));
+        assert!(!lacks_words(&said("what time is it", -0.2), Verdict::Said));
     }
 
     #[test]

@@ -7,7 +7,7 @@
 
 use super::decoder::{Ask, Decoder, FIRST_ASSUMED};
 use super::hypothesis::Hypothesis;
-use super::judge::{Verdict, judge};
+use super::judge::{Verdict, judge, lacks_words};
 use super::voiced::{VoicedSpan, quietest};
 use crate::stt::SttStream;
 use crate::stt::terms::prompt_with;
@@ -136,7 +136,7 @@ impl WhisperStream {
         };
         let mut hypothesis = self.decoder.hear(&pcm, &ask, cancel)?;
         let verdict = judge(&hypothesis, voiced.ms(), self.decoder.model.settings.no_speech);
-        hypothesis.is_full &= verdict == Verdict::Said;
+        hypothesis.is_full = lacks_words(&hypothesis, verdict);
         match verdict {
             Verdict::Said => {}
             Verdict::Silence(reason) => {
