@@ -37,6 +37,12 @@ impl Hop {
             Some(HopReport { worker: worker.to_owned(), network, retried });
     }
 
+    /// Empties the cell: this process serves the request after all. Does nothing where it was not requested. Does not block.
+    pub fn clear(&self) {
+        let Some(cell) = &self.0 else { return };
+        *cell.lock().unwrap_or_else(PoisonError::into_inner) = None;
+    }
+
     /// What was filled in last; `None`: this process served the request, it was not served yet, or its
     /// engine fills nothing in.
     pub fn get(&self) -> Option<HopReport> {
@@ -65,6 +71,8 @@ mod tests {
         request.set("a", ms(3), 0);
         request.set("b", ms(2), 1);
         assert_eq!(hop.get(), Some(HopReport { worker: "b".into(), network: ms(2), retried: 1 }));
+        request.clear();
+        assert_eq!(hop.get(), None);
     }
 
     #[test]

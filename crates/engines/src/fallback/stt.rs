@@ -37,6 +37,7 @@ impl SttPair {
         self,
         opening: OpeningUtterance,
         by_second: bool,
+        is_queued: bool,
         options: SttOptions,
     ) -> Result<Box<dyn SttUtterance>, SttError> {
         let Pair { second, .. } = &self.pair;
@@ -44,11 +45,11 @@ impl SttPair {
             Err(error) if !by_second && self.pair.falls_back(&error) => {
                 self.pair.count_fallback(Some(&error));
                 self.pair.note_fallback(&options.meter, second.name());
-                (second.open(options.clone()).await?, true)
+                (open(second.clone(), options.clone(), is_queued).await?, true)
             }
             opened => (opened?, by_second),
         };
-        Ok(self.with_kept_audio(current, is_second, options))
+        Ok(self.with_kept_audio(current, is_second, is_queued, options))
     }
 
     /// An utterance whose audio is kept for the second engine, unless that one has it.
@@ -56,9 +57,10 @@ impl SttPair {
         self,
         current: Box<dyn SttUtterance>,
         is_second: bool,
+        is_queued: bool,
         options: SttOptions,
     ) -> Box<dyn SttUtterance> {
-        Box::new(Utterance { pair: self.pair, options, current, is_second, kept: Vec::new() })
+        Box::new(Utterance { pair: self.pair, options, current, is_second, is_queued, kept: Vec::new() })
     }
 
     /// Workers queue nothing for a hub: they are asked at once, and what they have no room for waits in the hub's own queue.
@@ -70,7 +72,7 @@ impl SttPair {
                 self.pair.second.open_queued(options).await
             }
             opened => {
-                let opened = opened.map(|current| self.with_kept_audio(current, false, options));
+                let opened = opened.map(|current| self.with_kept_audio(current, false, true, options));
                 Box::pin(std::future::ready(opened))
             }
         }
@@ -137,7 +139,7 @@ impl Stt for SttPair {
     fn open(&self, options: SttOptions) -> BoxFuture<'static, Result<Box<dyn SttUtterance>, SttError>> {
         let (engine, is_second) = self.first(&options);
         let opening = engine.open(options.clone());
-        Box::pin(self.clone().opened(opening, is_second, options))
+        Box::pin(self.clone().opened(opening, is_second, false, options))
     }
 
     #[allow(clippy::async_yields_async, reason = "there are two waits: for room, and for a decoder")]
@@ -150,7 +152,7 @@ impl Stt for SttPair {
         let queued = engine.open_queued(options.clone());
         Box::pin(async move {
             let opening = queued.await;
-            Box::pin(pair.opened(opening, is_second, options)) as OpeningUtterance
+            Box::pin(pair.opened(opening, is_second, true, options)) as OpeningUtterance
         })
     }
 }
@@ -162,6 +164,8 @@ struct Utterance {
     current: Box<dyn SttUtterance>,
     /// The second engine has it.
     is_second: bool,
+    /// It may wait for room, at the second engine, too.
+    is_queued: bool,
     /// All of its audio, for the second engine: up to the first piece that is beyond the bound.
     kept: Vec<i16>,
 }
@@ -180,13 +184,23 @@ impl Utterance {
     }
 }
 
-/// The utterance so far, at another engine.
+/// Opens an utterance, which waits for room where it may.
+async fn open(engine: Arc<dyn Stt>, options: SttOptions, is_queued: bool) -> Result<Box<dyn SttUtterance>, SttError> {
+    match is_queued {
+        true => engine.open_queued(options).await.await,
+        false => engine.open(options).await,
+    }
+}
+
+/// The utterance so far, at another engine. The turn no longer names a worker that had it before.
 async fn replayed(
     engine: Arc<dyn Stt>,
     options: SttOptions,
+    is_queued: bool,
     kept: Vec<i16>,
 ) -> Result<Box<dyn SttUtterance>, SttError> {
-    let mut utterance = engine.open(options).await?;
+    options.hop.clear();
+    let mut utterance = open(engine, options, is_queued).await?;
     utterance.push(kept).await?;
     Ok(utterance)
 }
@@ -203,7 +217,7 @@ impl SttUtterance for Utterance {
                     self.pair.count_fallback(Some(&error));
                     let engine = self.pair.second.clone();
                     let kept = self.kept.clone();
-                    let second = replayed(engine, self.options.clone(), kept).await?;
+                    let second = replayed(engine, self.options.clone(), self.is_queued, kept).await?;
                     self.moved(second);
                     Ok(())
                 }
@@ -221,11 +235,12 @@ impl SttUtterance for Utterance {
             return self.current.provisional();
         }
         Box::pin(async move {
-            let Self { pair, options, current, kept, .. } = self;
+            let Self { pair, options, current, is_queued, kept, .. } = self;
             let primary = &pair.primary;
             let asked = async { Ok((current.provisional().await?, None)) };
             let once_more = || async {
-                let mut utterance = replayed(pair.second.clone(), options.clone(), kept.clone()).await?;
+                let again = replayed(pair.second.clone(), options.clone(), *is_queued, kept.clone());
+                let mut utterance = again.await?;
                 let transcript = utterance.provisional().await?;
                 Ok((transcript, Some(utterance)))
             };
@@ -244,11 +259,11 @@ impl SttUtterance for Utterance {
             return self.current.finish();
         }
         Box::pin(async move {
-            let Self { pair, options, current, kept, .. } = *self;
+            let Self { pair, options, current, is_queued, kept, .. } = *self;
             let Pair { primary, second, .. } = &pair;
             let engine = second.clone();
             let asked_with = options.clone();
-            let once_more = || async { replayed(engine, asked_with, kept).await?.finish().await };
+            let once_more = || async { replayed(engine, asked_with, is_queued, kept).await?.finish().await };
             let delay = primary.hedge_delay();
             let (output, is_second) =
                 pair.first(delay, || is_probing(primary.upstreams()), current.finish(), once_more).await;

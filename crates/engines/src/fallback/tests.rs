@@ -2,9 +2,9 @@
 
 use super::*;
 use antiphon_engine_api::llm::LlmDelta;
-use antiphon_engine_api::stt::{SttOptions, SttUtterance, Transcript};
+use antiphon_engine_api::stt::{OpeningUtterance, SttOptions, SttUtterance, Transcript};
 use antiphon_engine_api::tts::{Passage, SpeechRequest, SpokenPart, TextRequest, TextSpeech, Voice};
-use antiphon_engine_api::{FallbackCounts, Fault};
+use antiphon_engine_api::{FallbackCounts, Fault, Hop};
 use antiphon_types::chat::{ChatRequest, Finish};
 use antiphon_types::{Meter, Pcm, SampleRate, Samples};
 use futures_util::future::{BoxFuture, ready};
@@ -49,14 +49,22 @@ struct Engine {
     name: &'static str,
     manner: Arc<Mutex<Manner>>,
     n_asked: Arc<AtomicUsize>,
+    /// Utterances that were opened to wait for room.
+    n_queued: Arc<AtomicUsize>,
     heard: Arc<Mutex<Vec<usize>>>,
     voices: Arc<Mutex<Vec<String>>>,
 }
 
 impl Engine {
     fn new(name: &'static str, manner: Manner) -> Self {
-        let (n_asked, heard, voices) = Default::default();
-        Self { name, manner: Arc::new(Mutex::new(manner)), n_asked, heard, voices }
+        Self {
+            name,
+            manner: Arc::new(Mutex::new(manner)),
+            n_asked: Arc::default(),
+            n_queued: Arc::default(),
+            heard: Arc::default(),
+            voices: Arc::default(),
+        }
     }
 
     fn set(&self, manner: Manner) {
@@ -244,6 +252,11 @@ impl Stt for Engine {
             return ready(Err(stt_error(failure))).boxed();
         }
         ready(Ok(Box::new(Ear { engine: self.clone(), n_samples: 0 }) as Box<dyn SttUtterance>)).boxed()
+    }
+
+    fn open_queued(&self, options: SttOptions) -> BoxFuture<'static, OpeningUtterance> {
+        self.n_queued.fetch_add(1, Ordering::Relaxed);
+        ready(self.open(options)).boxed()
     }
 }
 
@@ -576,13 +589,14 @@ async fn an_utterance_that_loses_its_workers_goes_on_at_the_hubs_own_engine() {
                     workers.set(Manner::Away);
                 }
             };
-            let options = SttOptions { meter: Meter::requested(), ..SttOptions::default() };
+            let options = SttOptions { meter: Meter::requested(), hop: Hop::requested(), ..SttOptions::default() };
             let opening = match is_queued {
                 true => stt.open_queued(options.clone()).await,
                 false => stt.open(options.clone()),
             };
             let mut utterance = opening.await.expect("opened");
             utterance.push(vec![0; 300]).await.expect("taken");
+            options.hop.set("worker", MS, 0);
             lose_before("push");
             utterance.push(vec![0; 200]).await.expect("taken");
             lose_before("provisional");
@@ -592,7 +606,9 @@ async fn an_utterance_that_loses_its_workers_goes_on_at_the_hubs_own_engine() {
             assert_eq!(utterance.finish().await.expect("a transcript").text, "own", "{lost_before}");
             let heard = own.heard.lock().unwrap().clone();
             assert!(heard.iter().all(|n_samples| *n_samples == 500), "{lost_before}: {heard:?}");
+            assert_eq!(own.n_queued.load(Ordering::Relaxed), usize::from(is_queued), "{lost_before}");
             assert_eq!(options.meter.fallback(), None, "a turn names no fallback");
+            assert_eq!(options.hop.get(), None, "a turn names no lost worker");
         }
     }
 }
