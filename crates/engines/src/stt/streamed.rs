@@ -148,6 +148,7 @@ impl StreamingServer {
             link: None,
             words: Words::default(),
             kept: Vec::new(),
+            n_given: 0,
             keeps_all: true,
             may_reconnect: true,
         };
@@ -175,7 +176,9 @@ struct Call<D> {
     words: Words,
     /// The audio that is not settled, for another connection.
     kept: Vec<i16>,
-    /// Whether that is all of it: there is a bound.
+    /// Samples of it that the connection was given.
+    n_given: usize,
+    /// Whether `kept` is all of it: there is a bound.
     keeps_all: bool,
     may_reconnect: bool,
 }
@@ -247,12 +250,11 @@ impl<D: Dialect> Call<D> {
     }
 
     async fn perform(&mut self, step: &Step<'_>) -> Result<(), SttError> {
-        if let Step::Push(pcm) = step
-            && self.link.as_ref().is_some_and(Link::has_ended)
-        {
-            // A provisional transcript was given up: the audio before this is settled with it.
+        let has_more = self.n_given < self.kept.len();
+        if has_more && self.link.as_ref().is_some_and(Link::has_ended) {
+            // A provisional transcript was given up: the audio before it is settled. What is kept afterwards may also be of
+            // pushes that were given up.
             self.settle().await?;
-            self.keep(pcm);
         }
         // What is kept is sent with the connection, what is pushed now included.
         let is_new = self.link.is_none();
@@ -266,6 +268,7 @@ impl<D: Dialect> Call<D> {
             Step::Push(pcm) => {
                 link.check()?;
                 link.audio(pcm);
+                self.n_given = self.kept.len();
                 link.send(&mut self.words).await?;
                 link.read_what_is_here(&mut self.words)?;
             }
@@ -274,7 +277,7 @@ impl<D: Dialect> Call<D> {
         Ok(())
     }
 
-    /// Waits for the final words of all audio that the connection has, after which none is kept.
+    /// Waits for the final words of all audio that the connection has, after which that is not kept.
     async fn settle(&mut self) -> Result<(), SttError> {
         let Some(link) = &mut self.link else { return Ok(()) };
         // A server may have closed a connection that has ended.
@@ -285,7 +288,8 @@ impl<D: Dialect> Call<D> {
             link.read_to_final(&mut self.words).await?;
         }
         self.words.settle_all();
-        self.kept.clear();
+        self.kept.drain(..self.n_given);
+        self.n_given = 0;
         self.keeps_all = true;
         if link.dialect.ends_with_flush() {
             self.link = None;
@@ -321,14 +325,19 @@ impl<D: Dialect> Call<D> {
             link.send(&mut self.words).await?;
         }
         self.link = Some(link);
+        self.n_given = self.kept.len();
         Ok(())
     }
 
+    /// Keeps audio; beyond the bound only what the connection was not given.
     fn keep(&mut self, pcm: &[i16]) {
         self.keeps_all &= self.kept.len() + pcm.len() <= MAX_KEPT_SAMPLES;
-        match self.keeps_all {
-            true => self.kept.extend_from_slice(pcm),
-            false => self.kept = Vec::new(),
+        if !self.keeps_all {
+            self.kept = self.kept.split_off(self.n_given);
+            self.n_given = 0;
+        }
+        if self.kept.len() <= MAX_KEPT_SAMPLES {
+            self.kept.extend_from_slice(pcm);
         }
     }
 

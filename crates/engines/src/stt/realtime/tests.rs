@@ -236,6 +236,25 @@ async fn nim_gets_no_audio_behind_the_end_of_a_provisional_transcript_that_is_gi
 }
 
 #[tokio::test]
+async fn nim_gets_the_audio_of_a_push_that_is_given_up_behind_a_provisional_transcript() {
+    for is_pushed_again in [false, true] {
+        let (server, _) = nim_server();
+        let mut utterance = opened(&engine(&server.url(""))).await;
+        utterance.push(vec![7; 3_200]).await.expect("room");
+        // Polled once each: the end is on its way, and the next audio waits for the words before it.
+        let _ = utterance.provisional().now_or_never();
+        let pushed = utterance.push(vec![7; 1_600]).now_or_never();
+        assert!(pushed.is_none(), "{is_pushed_again}");
+        if is_pushed_again {
+            utterance.push(vec![7; 800]).await.expect("another connection");
+        }
+        let n_samples = if is_pushed_again { 2_400 } else { 1_600 };
+        let said = utterance.finish().await.expect("an answer");
+        assert_eq!(said.text, format!("first 3200 samples first {n_samples} samples"));
+    }
+}
+
+#[tokio::test]
 async fn a_connection_that_breaks_is_made_once_more_with_all_audio() {
     let n_connections = Arc::new(AtomicUsize::new(0));
     let counted = n_connections.clone();
