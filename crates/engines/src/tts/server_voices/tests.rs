@@ -1,5 +1,6 @@
 //! Lists of voices and voices that are added, against servers on loopback.
 
+use super::LIST_DEADLINE;
 use crate::tts::TtsConfig;
 use crate::tts::openai::OpenAiTts;
 use antiphon_engine_api::tts::{Consent, NewVoice, Recording, SpeechRequest, Tts, VoiceError};
@@ -176,6 +177,20 @@ async fn the_list_of_a_server_that_was_down_at_the_start_is_read_beside_speech()
     let (_server, engine) = serve("slt");
     // Nothing was read at the start.
     assert_eq!(ids(&engine)[..2], ["slt", "alloy"]);
+    speak_until(&engine, |engine| ids(engine).len() == 2).await;
+    assert_eq!(ids(&engine), ["vivian", "ryan"]);
+}
+
+#[tokio::test]
+async fn a_list_that_could_not_be_read_is_read_again_after_seconds() {
+    let (server, engine) = serve("slt");
+    *server.voices.list.lock().unwrap() = Some((500, "oh".into()));
+    engine.warm().await.expect("it is there all the same");
+    *server.voices.list.lock().unwrap() = None;
+    engine.voices.current(|current| {
+        assert!(current.read_at.is_none(), "there was no list");
+        current.begun_at = current.begun_at.and_then(|at| at.checked_sub(LIST_DEADLINE));
+    });
     speak_until(&engine, |engine| ids(engine).len() == 2).await;
     assert_eq!(ids(&engine), ["vivian", "ryan"]);
 }
