@@ -62,6 +62,8 @@ impl Evidence {
     fn decide_by_words(self) -> Decision {
         match self.words {
             Words::Interruption => Decision::Yield,
+            // More may follow a pause that makes them clear.
+            Words::Unclear | Words::UnclearClaim if !self.has_ended && !self.is_due => Decision::Wait,
             Words::Unclear | Words::UnclearClaim if self.is_brief => Decision::Continue,
             Words::Unclear | Words::UnclearClaim => Decision::Yield,
             Words::Backchannel if self.is_final || self.is_due => Decision::Continue,
@@ -133,7 +135,11 @@ mod tests {
 
     #[test]
     fn unclear_words_interrupt_unless_they_are_brief() {
-        let unclear = Evidence { words: Words::Unclear, is_final: true, is_speaking: false, ..BEGUN };
+        let pause = Evidence { words: Words::Unclear, is_final: true, is_speaking: false, ..BEGUN };
+        check(Decision::Wait, pause);
+        check(Decision::Wait, Evidence { is_brief: true, ..pause });
+        check(Decision::Continue, Evidence { is_brief: true, is_due: true, ..pause });
+        let unclear = Evidence { has_ended: true, ..pause };
         check(Decision::Yield, unclear);
         check(Decision::Continue, Evidence { is_brief: true, ..unclear });
         check(Decision::Yield, Evidence { is_brief: true, words: Words::Interruption, ..unclear });

@@ -521,12 +521,22 @@ fn a_guess_of_the_recognizer_stops_nothing_until_there_are_better_words() {
 
 #[test]
 fn brief_speech_whose_words_are_guesses_lets_the_reply_go_on_and_longer_speech_stops_it() {
-    let unclear = |pause: &'static str| [SPEECH[0], SPEECH[1], pause, "1590 provisional_unsure i3 what is wrong"];
-    assert_eq!(last_of(speaking(), &unclear("1100 paused")), ["< released i2", "release"]);
-    check_stops(&last_of(speaking(), &unclear("1500 paused")), true);
+    let unclear = |pause: &'static str| [SPEECH[0], SPEECH[1], pause, "1590 provisional_unsure i3 mo"];
+    let after = |pause: &'static str, then: &'static str| {
+        let mut lines = unclear(pause).to_vec();
+        assert_eq!(last_of(speaking(), &lines), [""; 0], "more may follow");
+        lines.push(then);
+        last_of(speaking(), &lines)
+    };
+    assert_eq!(after("1000 paused", "1600 tick"), ["< released i2", "release"]);
+    let long =
+        [SPEECH[0], SPEECH[1], "1590 sure i3 oh", "1650 paused", "1700 provisional_unsure i3 oh mo", "1950 tick"];
+    check_stops(&last_of(speaking(), &long[..5]), false);
+    check_stops(&last_of(speaking(), &long), true);
     let mut heard = unclear("1100 paused").to_vec();
-    heard.extend(["1700 stopped 1000", "1710 heard_unsure i3 what is wrong"]);
-    assert_eq!(last_of(speaking(), &heard), ["< backchannel \"what is wrong\" 300 1000"]);
+    heard.extend(["1595 stopped 1000", "1599 heard_unsure i3 mo"]);
+    let goes_on = ["< released i2", "release", "< backchannel \"mo\" 300 1000"];
+    assert_eq!(last_of(speaking(), &heard), goes_on);
 }
 
 #[test]
@@ -534,7 +544,7 @@ fn unclear_words_are_brief_only_where_all_of_the_voice_was() {
     // The reply goes on over agreement, and the speaker says more.
     let agreement = [SPEECH[0], SPEECH[1], "900 partial i3 yeah yeah", "1750 tick", "2000 tick"];
     let mut more = agreement.to_vec();
-    more.extend(["3000 paused", "3050 provisional_unsure i3 yeah yeah just give me the price"]);
+    more.extend(["3000 paused", "3400 stopped 3000", "3450 heard_unsure i3 yeah yeah just give me the price"]);
     check_stops(&last_of(speaking_for_long(), &more), true);
     // The audio ends without a pause before it.
     let stalled = [SPEECH[0], SPEECH[1], "1700 stopped 1600", "1750 heard_unsure i3 give me the price"];
