@@ -294,8 +294,8 @@ impl FailureKind {
         }
     }
 
-    /// Whether the engine failed, and not the request: another worker may do better. A request that took its whole time
-    /// is not asked again: its caller would wait twice as long.
+    /// Whether another worker is asked: the engine failed or cannot be reached. Not after a timeout, since the caller would wait
+    /// twice as long; not after a wrong key or a bad answer, which the operator has to see.
     pub(crate) fn is_of_worker(self) -> bool {
         matches!(self, Self::Failed | Self::Unavailable | Self::Unreachable)
     }

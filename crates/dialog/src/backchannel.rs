@@ -16,10 +16,10 @@ pub(super) enum Words {
     Backchannel,
     /// They may become either: the beginning of a backchannel, or one that a recognizer may yet take back.
     Open,
-    /// All of them are there, and the first one that belongs to no backchannel is a guess of the recognizer.
-    Unclear,
+    /// All of them are there, and the first that is no backchannel is a guess of the recognizer.
+    Guess,
     /// The same, and one of them would claim the turn.
-    UnclearClaim,
+    GuessedClaim,
     /// They claim the turn.
     Interruption,
 }
@@ -383,7 +383,7 @@ const CLAIMS: &[&str] = &[
     "pardon",
 ];
 
-/// Those that recognizers do not take a backchannel for: all words being there, they interrupt even if they are guesses.
+/// Claims that recognizers do not write for a backchannel: once all words are there they interrupt even as guesses.
 const COMMANDS: &[&str] = &[
     "stop", "wait", "pause", "quiet", "cancel", "halt", "stopp", "warte", "warten", "para", "espera", "basta",
     "arrête", "arrêtez", "attends", "attendez",
@@ -406,10 +406,10 @@ impl Words {
         match rest {
             [] if reply_is_question && !words.iter().all(|word| is_laugh(word)) => Self::Interruption,
             [] => Self::Backchannel,
-            // What answers a question is heard, however unclear it is.
+            // An answer to a question is heard even as a guess.
             _ if transcript.is_final && is_guess && !reply_is_question => match claim {
-                Some(_) => Self::UnclearClaim,
-                None => Self::Unclear,
+                Some(_) => Self::GuessedClaim,
+                None => Self::Guess,
             },
             _ if transcript.is_final || is_sure_claim => Self::Interruption,
             _ => Self::Open,
@@ -546,7 +546,7 @@ mod tests {
         assert_eq!(Words::of(&whole("haha"), true), Words::Backchannel);
         let guess = OverlapTranscript { n_sure_words: Some(0), ..whole("Tuesday.") };
         assert_eq!(Words::of(&guess, true), Words::Interruption);
-        assert_eq!(Words::of(&guess, false), Words::Unclear);
+        assert_eq!(Words::of(&guess, false), Words::Guess);
     }
 
     /// What partial transcripts lead to, one after the other.
@@ -564,7 +564,7 @@ mod tests {
     }
 
     #[test]
-    fn words_of_which_the_recognizer_is_not_sure_are_open_and_unclear_once_all_are_there() {
+    fn guesses_are_open_until_all_words_are_there() {
         let sure_of = |text, n| OverlapTranscript { n_sure_words: Some(n), ..partial(text) };
         let partials = [sure_of("no", 0), sure_of("oh no", 1), sure_of("oh no", 2)];
         assert_eq!(weighed(partials.into_iter()), [Words::Open, Words::Open, Words::Interruption]);
@@ -574,13 +574,13 @@ mod tests {
         let sure = guesses.map(|text| sure_of(text, 1));
         assert_eq!(weighed(sure.into_iter()), [Words::Open, Words::Interruption]);
         for (text, n, expect) in [
-            ("no", 0, Words::UnclearClaim),
-            ("oh hello", 1, Words::UnclearClaim),
-            ("mo", 0, Words::Unclear),
+            ("no", 0, Words::GuessedClaim),
+            ("oh hello", 1, Words::GuessedClaim),
+            ("mo", 0, Words::Guess),
             ("oh hello", 2, Words::Interruption),
             ("uh huh", 0, Words::Backchannel),
             ("uh stop", 0, Words::Interruption),
-            ("(laughs) hi", 1, Words::Unclear),
+            ("(laughs) hi", 1, Words::Guess),
             ("(laughs) hi", 2, Words::Interruption),
             ("", 0, Words::None),
         ] {

@@ -153,7 +153,7 @@ impl Tentative {
     }
 
     fn resume(&mut self, now: Timestamp) {
-        if matches!(self.words, Words::Unclear | Words::UnclearClaim) {
+        if matches!(self.words, Words::Guess | Words::GuessedClaim) {
             self.words = Words::Open;
         }
         self.voice = Voice::Speaking { resumed: Some(now) };
@@ -185,7 +185,7 @@ impl Tentative {
     pub(super) fn decide(&self, is_final: bool, is_due: bool) -> Decision {
         let is_speaking = self.is_speaking();
         let words = self.words;
-        let brief = if words == Words::UnclearClaim { BRIEF_CLAIM } else { BRIEF };
+        let brief = if words == Words::GuessedClaim { BRIEF_CLAIM } else { BRIEF };
         let is_brief = !is_speaking && self.voiced_before_pause <= brief;
         let claim = self.claim;
         let speaker = self.speaker.map(|heard| heard.speaker);

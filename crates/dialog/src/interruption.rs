@@ -28,7 +28,7 @@ pub(super) struct Evidence {
     pub(super) is_final: bool,
     /// The voice is heard.
     pub(super) is_speaking: bool,
-    /// It is silent, and was heard for no longer than unclear words may last that let the reply go on.
+    /// The voice is silent and was heard no longer than a guess may last that lets the reply go on.
     pub(super) is_brief: bool,
     /// The time has passed within which words settle it.
     pub(super) is_due: bool,
@@ -63,9 +63,9 @@ impl Evidence {
         match self.words {
             Words::Interruption => Decision::Yield,
             // More may follow a pause that makes them clear.
-            Words::Unclear | Words::UnclearClaim if !self.has_ended && !self.is_due => Decision::Wait,
-            Words::Unclear | Words::UnclearClaim if self.is_brief => Decision::Continue,
-            Words::Unclear | Words::UnclearClaim => Decision::Yield,
+            Words::Guess | Words::GuessedClaim if !self.has_ended && !self.is_due => Decision::Wait,
+            Words::Guess | Words::GuessedClaim if self.is_brief => Decision::Continue,
+            Words::Guess | Words::GuessedClaim => Decision::Yield,
             Words::Backchannel if self.is_final || self.is_due => Decision::Continue,
             Words::Backchannel => Decision::Wait,
             Words::None if self.is_final => Decision::Continue,
@@ -134,15 +134,15 @@ mod tests {
     }
 
     #[test]
-    fn unclear_words_interrupt_unless_they_are_brief() {
-        let pause = Evidence { words: Words::Unclear, is_final: true, is_speaking: false, ..BEGUN };
+    fn guesses_interrupt_unless_they_are_brief() {
+        let pause = Evidence { words: Words::Guess, is_final: true, is_speaking: false, ..BEGUN };
         check(Decision::Wait, pause);
         check(Decision::Wait, Evidence { is_brief: true, ..pause });
         check(Decision::Continue, Evidence { is_brief: true, is_due: true, ..pause });
-        let unclear = Evidence { has_ended: true, ..pause };
-        check(Decision::Yield, unclear);
-        check(Decision::Continue, Evidence { is_brief: true, ..unclear });
-        check(Decision::Yield, Evidence { is_brief: true, words: Words::Interruption, ..unclear });
+        let guess = Evidence { has_ended: true, ..pause };
+        check(Decision::Yield, guess);
+        check(Decision::Continue, Evidence { is_brief: true, ..guess });
+        check(Decision::Yield, Evidence { is_brief: true, words: Words::Interruption, ..guess });
     }
 
     #[test]

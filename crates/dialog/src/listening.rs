@@ -74,7 +74,7 @@ pub(super) struct OpenUtterance {
     early_failure: Option<Failure>,
     /// It may be a backchannel, or another voice's than the user's: the client does not know of it yet.
     pub(super) tentative: Option<Tentative>,
-    /// The client was told of its beginning.
+    /// `speech_started` was sent for it.
     #[serde(default)]
     is_reported: bool,
     /// Its voice was compared, and is the user's.

@@ -521,9 +521,9 @@ fn a_guess_of_the_recognizer_stops_nothing_until_there_are_better_words() {
 
 #[test]
 fn brief_speech_whose_words_are_guesses_lets_the_reply_go_on_and_longer_speech_stops_it() {
-    let unclear = |pause: &'static str| [SPEECH[0], SPEECH[1], pause, "1590 provisional_unsure i3 mo"];
+    let guess = |pause: &'static str| [SPEECH[0], SPEECH[1], pause, "1590 provisional_unsure i3 mo"];
     let after = |pause: &'static str, then: &'static str| {
-        let mut lines = unclear(pause).to_vec();
+        let mut lines = guess(pause).to_vec();
         assert_eq!(last_of(speaking(), &lines), [""; 0], "more may follow");
         lines.push(then);
         last_of(speaking(), &lines)
@@ -533,14 +533,14 @@ fn brief_speech_whose_words_are_guesses_lets_the_reply_go_on_and_longer_speech_s
         [SPEECH[0], SPEECH[1], "1590 sure i3 oh", "1650 paused", "1700 provisional_unsure i3 oh mo", "1950 tick"];
     check_stops(&last_of(speaking(), &long[..5]), false);
     check_stops(&last_of(speaking(), &long), true);
-    let mut heard = unclear("1100 paused").to_vec();
+    let mut heard = guess("1100 paused").to_vec();
     heard.extend(["1595 stopped 1000", "1599 heard_unsure i3 mo"]);
     let goes_on = ["< released i2", "release", "< backchannel \"mo\" 300 1000"];
     assert_eq!(last_of(speaking(), &heard), goes_on);
 }
 
 #[test]
-fn unclear_words_are_brief_only_where_all_of_the_voice_was() {
+fn guesses_are_brief_only_where_all_of_the_voice_was() {
     // The reply goes on over agreement, and the speaker says more.
     let agreement = [SPEECH[0], SPEECH[1], "900 partial i3 yeah yeah", "1750 tick", "2000 tick"];
     let mut more = agreement.to_vec();
@@ -552,7 +552,7 @@ fn unclear_words_are_brief_only_where_all_of_the_voice_was() {
 }
 
 #[test]
-fn unclear_words_wait_again_once_the_speaker_goes_on() {
+fn guesses_wait_again_once_the_speaker_goes_on() {
     let mut lines = vec![SPEECH[0], SPEECH[1], "1000 paused", "1050 provisional_unsure i3 hi", "1200 resumed"];
     lines.extend(["1200 onset 1100", "1300 overlap i3 0.5"]);
     check_stops(&last_of(speaking(), &lines), false);
@@ -647,7 +647,7 @@ fn a_reply_whose_voice_is_behind_is_held_and_weighs_words_too() {
 }
 
 #[test]
-fn a_client_that_was_told_of_a_hold_is_told_of_its_end_though_all_was_heard_meanwhile() {
+fn a_client_that_received_a_hold_receives_its_end_though_all_was_heard_meanwhile() {
     for listener in [PlaybackControl::Server, PlaybackControl::Client] {
         let mut runner = Runner::new(listener, Some(AUTO));
         for line in ["0 started 0", "10 stopped 10", "20 heard i1 tell me", "30 text r1 One two.", "30 made r1 1000"] {

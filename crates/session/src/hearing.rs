@@ -63,8 +63,8 @@ pub(super) struct Hearing {
     overlap_judged_to: Samples,
     speaker: Option<SpeakerState>,
     last_audio: Timestamp,
-    /// The length of the piece that came then, of a client that sends one when the one before it is over; shorter where it sends
-    /// faster than it speaks.
+    /// The length of the piece that came then, at most the time since the piece before; zero after a gap that is longer than the
+    /// piece and [`STALL_MARGIN`].
     last_piece: Duration,
     /// The time between it and the piece before it.
     since_piece_before: Duration,
@@ -111,7 +111,7 @@ impl Hearing {
         self.ingress.lock_speaker(model.filter(|_| self.setup.locks_speaker(session)));
     }
 
-    /// The end of speech that was over before the hub detected turns: no window tells of it.
+    /// The end of speech that was over before the hub detected turns: no window reports it.
     pub(super) fn ended_before_detection(&self) -> Option<Edge> {
         let is_over = !self.ingress.is_manual() && self.ingress.has_utterance() && !self.ingress.is_listening();
         is_over.then(|| Edge::Stopped { at: self.ingress.position() })

@@ -35,7 +35,7 @@ pub struct ConversationArgs {
     /// Seed of the generator
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
-    /// Turns of this category wherever one may stand: for improving it, not a result
+    /// Use this category wherever it is possible: for development, not a result
     #[arg(long, value_enum, value_name = "CATEGORY", conflicts_with = "data")]
     category: Option<Category>,
     /// Conversations at once

@@ -81,7 +81,7 @@ pub enum Category {
     SlowNumber,
     /// Words over a reply that claim the turn
     Interruption,
-    /// The same as the reply begins
+    /// Words over a reply that claim the turn, as the reply begins
     OverlappingStart,
     /// Words over a reply that claim nothing
     Backchannel,
@@ -92,10 +92,10 @@ pub enum Category {
     Aside,
     /// Another voice over a reply, far away
     Television,
-    /// The same while nobody speaks
+    /// Another voice, far away, while the user is silent
     #[value(name = "television-in-silence")]
     TelevisionAlone,
-    /// A cough while nobody speaks
+    /// A cough while the user is silent
     #[value(name = "cough-in-silence")]
     CoughAlone,
 }

@@ -173,8 +173,8 @@ impl ClusterUtterance {
             AttemptLoss::Worker | AttemptLoss::Missing if self.n_attempts < MAX_ATTEMPTS => {}
             AttemptLoss::Worker | AttemptLoss::Missing => {
                 Counters::count(&self.cluster.0.counters.failed);
-                let lost = format!("{} workers were lost one after the other", self.n_attempts);
-                return Err(self.failure.take().unwrap_or(SttError::Away(lost)));
+                let lost = format!("{} workers failed or were lost, one after the other", self.n_attempts);
+                return Err(SttError::Away(lost));
             }
             AttemptLoss::Away => return Err(SttError::Away("the connection to NATS is lost".into())),
             AttemptLoss::TooLarge(n) => return Err(Failure::too_large(*n).stt(self.worker())),
@@ -202,8 +202,8 @@ impl ClusterUtterance {
         Ok(())
     }
 
-    /// Opens another attempt. Where a worker was lost it waits for room as long as its session waits for it, unless the
-    /// hub's own engine can serve; where an engine failed it does not.
+    /// Opens another attempt. A queued request waits for room. Any other waits only after a lost worker, and only if the hub has
+    /// no engine of its own.
     async fn reopen(&mut self) -> Result<(), SttError> {
         let waits = self.request.is_queued() || self.failure.is_none() && !self.cluster.0.has_fallback;
         let opened = match waits {
@@ -216,13 +216,15 @@ impl ClusterUtterance {
                     Counters::count(&self.cluster.0.counters.retried);
                     tracing::info!(from, "the utterance is transcribed again on another worker");
                 }
+                self.failure = None;
                 self.attempt = Some(attempt);
                 self.n_sent = 0;
                 Ok(())
             }
             Err(error) => {
                 let Some(failure) = self.failure.take() else { return Err(error) };
-                // The utterance may go on where its engine failed once.
+                // The utterance may continue on the worker whose engine failed, with all its attempts.
+                self.n_attempts = 1;
                 self.except.clear();
                 self.given_up = None;
                 Err(failure)

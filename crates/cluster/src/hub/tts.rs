@@ -262,6 +262,7 @@ impl Speech {
                     Counters::count(&speech.shared.cluster.0.counters.retried);
                     tracing::info!(from, out = speech.n_out, "the chunk continues on another worker");
                 }
+                speech.failure = None;
                 let repeats = attempt.accepted.repeats;
                 if repeats == Repeats::Never && speech.request.skip_samples > 0 {
                     // It would skip other words than those that were spoken.
@@ -440,8 +441,7 @@ impl Speech {
             AttemptLoss::TooLarge(n) => Err(Failure::too_large(*n).tts("")),
             AttemptLoss::Worker | AttemptLoss::Missing if self.n_attempts >= MAX_ATTEMPTS => {
                 Counters::count(&self.shared.cluster.0.counters.failed);
-                let lost = format!("{MAX_ATTEMPTS} workers were lost one after the other");
-                Err(self.failure.take().unwrap_or(TtsError::Away(lost)))
+                Err(TtsError::Away(format!("{MAX_ATTEMPTS} workers failed or were lost, one after the other")))
             }
             AttemptLoss::Worker | AttemptLoss::Missing => Ok(()),
         }

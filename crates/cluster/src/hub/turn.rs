@@ -49,11 +49,11 @@ impl TurnModel for ClusterTurnModel {
                     NotOpened::Away(why) => TurnModelError::Away(why),
                     NotOpened::Failed(failure, worker) => failure.turn(&worker.name),
                 })?;
+                if attempt > 1 {
+                    Counters::count(&cluster.0.counters.retried);
+                }
                 match judged(opened, &pcm).await {
                     Ok(judged) => return judged,
-                    Err(AttemptLoss::Worker | AttemptLoss::Missing) if attempt < MAX_ATTEMPTS => {
-                        Counters::count(&cluster.0.counters.retried)
-                    }
                     Err(AttemptLoss::Away) => {
                         return Err(TurnModelError::Away("the connection to NATS is lost".into()));
                     }

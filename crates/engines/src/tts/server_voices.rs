@@ -27,6 +27,8 @@ use tokio::time::{Instant, timeout};
 
 /// The longest wait for a list, `tts.timeout_ms` where that is less.
 const LIST_DEADLINE: Duration = Duration::from_secs(5);
+/// A reading that failed or was cut off is begun again after this time, beside the next speech.
+const LIST_RETRY: Duration = Duration::from_secs(5);
 /// A list that is older is read again beside the next speech, and so is one that was not read at the start.
 const LIST_AGE: Duration = Duration::from_secs(60);
 const LIST_BOUNDS: Bounds = Bounds { bytes: 1 << 20, stall: LIST_DEADLINE, total: LIST_DEADLINE };
@@ -215,14 +217,14 @@ impl VoiceList {
     }
 
     /// The same speech. Where the list is old, or was never read, it is read while the speech lasts. A reading that fails,
-    /// or that the end of its speech cuts off, is begun again after [`LIST_DEADLINE`].
+    /// or that the end of its speech cuts off, is begun again after [`LIST_RETRY`].
     pub(super) fn refresh_beside(
         self: &Arc<Self>,
         mut speech: BoxStream<'static, Result<Pcm, TtsError>>,
     ) -> BoxStream<'static, Result<Pcm, TtsError>> {
         let is_due = self.current(|current| {
             let is_old = current.read_at.is_none_or(|read_at| read_at.elapsed() > LIST_AGE);
-            let was_tried = current.begun_at.is_some_and(|begun_at| begun_at.elapsed() < LIST_DEADLINE);
+            let was_tried = current.begun_at.is_some_and(|begun_at| begun_at.elapsed() < LIST_RETRY);
             is_old && !was_tried && !current.has_none
         });
         if !is_due {

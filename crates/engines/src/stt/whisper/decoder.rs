@@ -644,7 +644,7 @@ mod tests {
     }
 
     #[test]
-    fn a_text_without_room_for_its_end_is_told_from_one_that_is_too_long_for_its_audio() {
+    fn a_text_without_room_for_its_end_differs_from_one_that_is_too_long_for_its_audio() {
         // Random weights never end a text.
         let sizes = Sizes {
             n_audio_state: 64,

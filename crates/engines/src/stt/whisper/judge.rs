@@ -121,9 +121,10 @@ pub(super) fn is_better(new: &Hypothesis, old: &Hypothesis) -> bool {
     }
 }
 
-/// Whether the last words of what was said are missing: the text is full, and goes on in no loop.
+/// Whether the last words of what was said are missing: the text is full and does not end in a loop.
 pub(super) fn lacks_words(hypothesis: &Hypothesis, verdict: Verdict) -> bool {
-    hypothesis.is_full && verdict == Verdict::Said && !repeats(hypothesis)
+    let words: Vec<String> = spoken(&hypothesis.text()).collect();
+    hypothesis.is_full && verdict == Verdict::Said && kept_of_loop(&words).is_none()
 }
 
 fn repeats(hypothesis: &Hypothesis) -> bool {
@@ -259,11 +260,13 @@ mod tests {
     }
 
     #[test]
-    fn a_full_text_lacks_words_unless_it_repeats_itself() {
+    fn a_full_text_lacks_words_unless_it_ends_in_a_loop() {
         let full = |text: &str| Hypothesis { is_full: true, ..said(text, -0.2) };
         assert!(lacks_words(&full("what time is it"), Verdict::Said));
         assert!(!lacks_words(&full("what time is it"), Verdict::Silence("no word")));
-        assert!(!lacks_words(&full("only a spear only a spear"), Verdict::Said));
+        assert!(!lacks_words(&full("only a spear only a spear only a spear"), Verdict::Said));
+        let repeats = "and so they came to the house at night but we knew that they came to the house at night";
+        assert!(lacks_words(&full(repeats), Verdict::Said));
         assert!(!lacks_words(&said("what time is it", -0.2), Verdict::Said));
     }
 
