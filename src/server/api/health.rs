@@ -138,8 +138,10 @@ static WORKERS: Family = Family::gauge("antiphon_cluster_workers", "Workers that
 static ATTEMPTS: Family =
     Family::counter("antiphon_cluster_attempts_total", "Requests sent to workers, repeated ones included.");
 static BUSY: Family = Family::counter("antiphon_cluster_busy_total", "Requests that a worker had no room for.");
-static RETRIED: Family =
-    Family::counter("antiphon_cluster_retried_total", "Requests opened again after a worker was lost or its engine failed.");
+static RETRIED: Family = Family::counter(
+    "antiphon_cluster_retried_total",
+    "Requests opened again after a worker was lost or its engine failed.",
+);
 static FAILED: Family =
     Family::counter("antiphon_cluster_failed_total", "Requests that failed because their workers were lost.");
 static AWAY: Family = Family::counter("antiphon_cluster_away_total", "Requests that found no worker or no connection.");
