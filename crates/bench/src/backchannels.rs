@@ -158,8 +158,8 @@ pub(super) async fn measure(plan: &Plan, progress: Progress<'_>) -> Result<Measu
     let hub = Hub::spawn(&plan.hub, &args).await?;
     let mut outcomes = stream::iter(interjections.iter().enumerate().map(|(i, interjection)| {
         let url = hub.url.clone();
-        // After 0.4 to 0.8 s of the response.
-        let after = Duration::from_millis(400 + (i as u64 * 137) % 400);
+        // After 0.7 to 1.1 s of the response: listeners acknowledge after 0.7 s at the earliest.
+        let after = Duration::from_millis(700 + (i as u64 * 137) % 400);
         async move {
             Ok::<_, BenchError>((interjection, InterruptedSession::open(&url, interjection).await?.run(after).await?))
         }

@@ -4,7 +4,7 @@ use super::history::MAX_BYTES;
 use super::listening::OpenUtterance;
 use super::{
     Action, Command, Content, Dialog, InputEntry, Item, ItemKind, ItemPosition, Notice, PlaybackControl, Refusal,
-    ResponseRequest, Role, Settings, StopReason,
+    ResponseRequest, Settings, StopReason,
 };
 use antiphon_types::{ItemId, ResponseId, Samples};
 
@@ -123,7 +123,7 @@ impl Dialog {
             _ => None,
         };
         let id = item.id.clone();
-        if matches!(item.kind, ItemKind::Message { role: Role::User, .. }) {
+        if item.is_users_message() {
             self.tool_rounds.begin();
         }
         self.notify(Notice::ItemDone { item, previous, response: None });

@@ -1,9 +1,10 @@
 //! The conversation: its items in order, and what was heard of the spoken ones.
 
-use super::{Item, ItemKind, ItemPosition, ItemStatus, Role, SpokenItem};
+use super::{Item, ItemKind, ItemPosition, ItemStatus, SpokenItem};
 use antiphon_types::{ItemId, ResponseId, Timestamp};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, HashMap};
+use std::time::Duration;
 
 /// The most items of a conversation: an hour of a lively one has about 1500.
 const MAX_ITEMS: usize = 4_096;
@@ -169,8 +170,7 @@ impl History {
     /// What is spoken in answer to the last message of the user, where its listener has not heard all of it and it has no other
     /// items: a call has a result, which is answered.
     pub(super) fn unheard_answer(&self, now: Timestamp) -> Option<Vec<ItemId>> {
-        let from_user = |item: &Item| matches!(&item.kind, ItemKind::Message { role: Role::User, .. });
-        let asked_at = self.items.iter().rposition(from_user)?;
+        let asked_at = self.items.iter().rposition(Item::is_users_message)?;
         let answer = &self.items[asked_at + 1..];
         let is_unheard = |item: &Item| self.spoken.get(&item.id).is_some_and(|spoken| spoken.is_unheard(now));
         let is_speech = !answer.is_empty() && answer.iter().all(is_unheard);
@@ -179,9 +179,14 @@ impl History {
 
     /// Whether the item is here and the user has sent no message behind it.
     pub(super) fn ends_with(&self, id: &ItemId) -> bool {
-        let from_user = |item: &Item| matches!(&item.kind, ItemKind::Message { role: Role::User, .. });
-        let last = self.items.iter().rev().find(|item| item.id == *id || from_user(item));
+        let last = self.items.iter().rev().find(|item| item.id == *id || item.is_users_message());
         last.is_some_and(|item| item.id == *id)
+    }
+
+    /// How long the response's speech was heard.
+    pub(super) fn heard_of(&self, response: &ResponseId, now: Timestamp) -> Duration {
+        let of_response = self.spoken.values().filter(|spoken| spoken.response() == response);
+        of_response.map(|spoken| spoken.heard(now).duration(spoken.rate())).sum()
     }
 
     /// The responses that these items belong to, each once, in order.
@@ -213,7 +218,7 @@ impl History {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Content;
+    use crate::{Content, Role};
 
     fn message(text: &str) -> ItemKind {
         ItemKind::Message { role: Role::User, content: vec![Content::InputText(text.into())] }

@@ -43,6 +43,11 @@ const ANSWERED_WITHIN: Duration = Duration::from_millis(300);
 const BRIEF: Duration = Duration::from_secs(1);
 const BRIEF_CLAIM: Duration = Duration::from_millis(500);
 
+/// Speech that begins before this much of a response was heard is no backchannel, but more of a turn that was taken for ended, or
+/// a start at the same time. Listeners acknowledge after 700 ms of speech at the earliest (Ward and Tsukahara, 2000); here some
+/// of that time is the speech's own until it is reported.
+const ACKNOWLEDGED_AFTER: Duration = Duration::from_millis(500);
+
 /// Of a hold's time, this much may be missing in the audio by jitter and in pieces that clients send. Where more is missing, the
 /// microphone has stopped sending, which is not speech.
 const MISSING: Duration = Duration::from_millis(300);
@@ -413,10 +418,11 @@ impl Dialog {
     /// Whether the reply asks something where speech begins now that may be a backchannel; `None`: it is none.
     fn may_be_backchannel(&self) -> Option<bool> {
         let detection = self.settings.turn_detection?;
-        let (item, _) = self.held.as_ref()?.sounding.as_ref()?;
+        let (item, response) = self.held.as_ref()?.sounding.as_ref()?;
         let decides = detection.interrupt_response && detection.ignore_backchannels;
+        let is_heard = self.history.heard_of(response, self.now) >= ACKNOWLEDGED_AFTER;
         let reply_is_question = self.history.spoken(item)?.is_question(self.now);
-        (decides && self.playback == PlaybackControl::Server).then_some(reply_is_question)
+        (decides && is_heard && self.playback == PlaybackControl::Server).then_some(reply_is_question)
     }
 
     /// Whether speech is under way that may be a backchannel, or of an unknown voice: the reply is held whenever its speaker

@@ -142,6 +142,11 @@ impl Item {
         Self { id, status: ItemStatus::Completed, kind: ItemKind::Message { role: Role::User, content } }
     }
 
+    /// Whether it is a message of the user.
+    pub(super) fn is_users_message(&self) -> bool {
+        matches!(self.kind, ItemKind::Message { role: Role::User, .. })
+    }
+
     /// The call this item is, if it is one.
     pub(super) fn call(&self) -> Option<&str> {
         match &self.kind {

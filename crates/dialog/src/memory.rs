@@ -134,13 +134,10 @@ fn is_system(item: &Item) -> bool {
     matches!(item.kind, ItemKind::Message { role: Role::System, .. })
 }
 
-fn is_of_user(item: &Item) -> bool {
-    matches!(item.kind, ItemKind::Message { role: Role::User, .. })
-}
-
 /// The turns from `from` on: each begins with the user's first message after something else than the user's.
 fn turns(items: &[Item], from: usize) -> Vec<Range<usize>> {
-    let begins = |at: &usize| is_of_user(&items[*at]) && !items[from..*at].last().is_some_and(is_of_user);
+    let begins =
+        |at: &usize| items[*at].is_users_message() && !items[from..*at].last().is_some_and(Item::is_users_message);
     let mut starts: Vec<usize> = (from + 1..items.len()).filter(begins).collect();
     if from < items.len() {
         starts.insert(0, from);

@@ -46,6 +46,26 @@ fn a_backchannel_holds_the_reply_until_its_words_are_known_and_is_no_item() {
 }
 
 #[test]
+fn speech_that_begins_with_the_reply_is_no_backchannel() {
+    check_with(
+        speaking(),
+        "599 onset 500
+            hold
+            < held i2
+        680 started 300
+            open i3
+            < speech_started i3 300
+            stop r1
+            < r1 i2 PartDone { audio: true, text: \"One two. Three four. \" }
+            < item_done i2 Incomplete
+            < output_done r1 i2
+            < response_done r1 Cancelled(TurnDetected)
+            flush r1
+            release",
+    );
+}
+
+#[test]
 fn an_interruption_stops_the_reply_with_the_word_that_says_so() {
     check_with(
         speaking(),
