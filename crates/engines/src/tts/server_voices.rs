@@ -81,6 +81,8 @@ struct Current {
     begun_at: Option<Instant>,
     /// The server has said that it has no list.
     has_none: bool,
+    /// The last reading failed, which was logged.
+    has_failed: bool,
 }
 
 /// A voice that was added to the server.
@@ -153,6 +155,7 @@ impl VoiceList {
             read_at: None,
             begun_at: None,
             has_none: false,
+            has_failed: false,
         };
         Arc::new(Self {
             server,
@@ -191,7 +194,7 @@ impl VoiceList {
         takes_voices.then(|| Arc::new(Library(self.clone())) as Arc<dyn VoiceLibrary>)
     }
 
-    /// Reads the list. A failure leaves the voices as they are, and is logged.
+    /// Reads the list. A failure leaves the voices as they are; the first one after a success is a warning.
     pub(super) async fn refresh(&self) {
         if self.is_reading.swap(true, Ordering::Relaxed) {
             return;
@@ -204,13 +207,19 @@ impl VoiceList {
         };
         match read {
             Ok(listed) => {
-                let is_first = self.current(|current| current.read_at.replace(Instant::now()).is_none());
+                let is_first = self.current(|current| {
+                    current.has_failed = false;
+                    current.read_at.replace(Instant::now()).is_none()
+                });
                 self.take(listed, is_first);
             }
             Err(error @ ListError::None(_)) => {
                 // A server without a list is not asked for one beside speech.
                 self.current(|current| current.has_none = true);
                 tracing::info!(%error, "the known voices are offered");
+            }
+            Err(error) if self.current(|current| std::mem::replace(&mut current.has_failed, true)) => {
+                tracing::debug!(%error, "the voices stay as they are");
             }
             Err(error) => tracing::warn!(%error, "the voices stay as they are"),
         }
