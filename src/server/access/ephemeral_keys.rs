@@ -19,7 +19,8 @@ use subtle::ConstantTimeEq;
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
-/// Maximum number of unexpired client secrets, and of the bytes of their settings as sent.
+/// Maximum number of unexpired client secrets, and of the bytes of their settings as sent: of those made here, and the same of
+/// those of other hubs.
 const MAX_SECRETS: usize = 1_024;
 const MAX_BYTES: usize = 64 << 20;
 /// Upper limit on the number of shares: with several API keys, each may hold at most `1 / min(number of keys, SHARES)`
@@ -34,14 +35,22 @@ const MAX_FETCHING: usize = 256;
 
 /// See the module.
 pub(in crate::server) struct EphemeralKeys {
-    /// The unexpired client secrets, oldest first.
-    secrets: Mutex<Vec<Secret>>,
+    secrets: Mutex<Secrets>,
     /// How the settings of other hubs' keys are parsed.
     dialect: Dialect,
     /// Where they are shared with other hubs; `None` without `cluster.jetstream`.
     shared: Option<Bucket>,
     /// Permits to look for those of other hubs.
     fetching: Semaphore,
+}
+
+/// Unexpired client secrets, oldest first.
+#[derive(Default)]
+struct Secrets {
+    /// Made here.
+    made: Vec<Secret>,
+    /// Made by other hubs; each can be fetched again.
+    fetched: Vec<Secret>,
 }
 
 #[derive(Clone)]
@@ -82,6 +91,41 @@ impl Secret {
     }
 }
 
+impl Secrets {
+    fn iter(&self) -> impl Iterator<Item = &Secret> {
+        self.made.iter().chain(&self.fetched)
+    }
+
+    fn retain(&mut self, such: impl Fn(&Secret) -> bool) {
+        self.made.retain(&such);
+        self.fetched.retain(&such);
+    }
+}
+
+/// How many client secrets an API key holds, and their bytes.
+fn held(secrets: &[Secret], owner: Option<KeyId>) -> (usize, usize) {
+    let own = secrets.iter().filter(|secret| secret.owner == owner);
+    own.fold((0, 0), |(n, bytes), secret| (n + 1, bytes + secret.bytes()))
+}
+
+/// Whether another one is beyond its owner's share.
+fn is_beyond_share(secrets: &[Secret], secret: &Secret, n_owners: usize) -> bool {
+    let shares = n_owners.clamp(1, SHARES);
+    let (n, bytes) = held(secrets, secret.owner);
+    n >= MAX_SECRETS / shares || bytes + secret.bytes() > MAX_BYTES / shares
+}
+
+/// Adds one. Where there is no room, the oldest of the owner with the most bytes goes.
+fn add(secrets: &mut Vec<Secret>, secret: Secret) {
+    while secrets.len() >= MAX_SECRETS || secrets.iter().map(Secret::bytes).sum::<usize>() + secret.bytes() > MAX_BYTES
+    {
+        let greediest = secrets.iter().map(|secret| secret.owner).max_by_key(|owner| held(secrets, *owner).1);
+        let oldest = secrets.iter().position(|secret| Some(secret.owner) == greediest);
+        secrets.remove(oldest.unwrap_or(0));
+    }
+    secrets.push(secret);
+}
+
 /// The API key has reached its share; one of its client secrets expires after this time.
 #[derive(Debug)]
 pub(in crate::server) struct Full(pub(in crate::server) Duration);
@@ -110,28 +154,28 @@ impl EphemeralKeys {
 
     fn insert(&self, secret: Secret, n_owners: usize, life: Duration) -> Result<(), Full> {
         let now = Instant::now();
-        let owner = secret.owner;
         let mut secrets = self.secrets.lock().expect("no panic while locked");
         secrets.retain(|secret| secret.expires > now);
-        let shares = n_owners.clamp(1, SHARES);
-        let held = |secrets: &[Secret], owner| {
-            let own = secrets.iter().filter(|secret| secret.owner == owner);
-            own.fold((0, 0), |(n, bytes), secret| (n + 1, bytes + secret.bytes()))
-        };
-        let (n, bytes) = held(&secrets, owner);
-        if n >= MAX_SECRETS / shares || bytes + secret.bytes() > MAX_BYTES / shares {
-            let next = secrets.iter().filter(|secret| secret.owner == owner).map(|secret| secret.expires).min();
+        if is_beyond_share(&secrets.made, &secret, n_owners) {
+            let own = secrets.made.iter().filter(|made| made.owner == secret.owner);
+            let next = own.map(|made| made.expires).min();
             return Err(Full(next.map_or(life, |next| next - now)));
         }
-        while secrets.len() >= MAX_SECRETS
-            || secrets.iter().map(Secret::bytes).sum::<usize>() + secret.bytes() > MAX_BYTES
-        {
-            let greediest = secrets.iter().map(|secret| secret.owner).max_by_key(|owner| held(&secrets, *owner).1);
-            let oldest = secrets.iter().position(|secret| Some(secret.owner) == greediest);
-            secrets.remove(oldest.unwrap_or(0));
-        }
-        secrets.push(secret);
+        add(&mut secrets.made, secret);
         Ok(())
+    }
+
+    /// Keeps one of another hub, in place of its owner's oldest ones where they have the owner's share.
+    fn keep(&self, secret: Secret, n_owners: usize) {
+        let now = Instant::now();
+        let mut secrets = self.secrets.lock().expect("no panic while locked");
+        // Two sessions may have fetched it at once.
+        secrets.retain(|kept| kept.expires > now && kept.digest != secret.digest);
+        while is_beyond_share(&secrets.fetched, &secret, n_owners) {
+            let Some(oldest) = secrets.fetched.iter().position(|kept| kept.owner == secret.owner) else { break };
+            secrets.fetched.remove(oldest);
+        }
+        add(&mut secrets.fetched, secret);
     }
 
     fn knows(&self, digest: &Digest) -> bool {
@@ -225,8 +269,7 @@ impl EphemeralKeys {
             dialect: Dialect { beta, ..self.dialect },
         });
         let secret = Secret { digest, expires: Instant::now() + life, owner, settings };
-        // Without room it is looked for again.
-        let _ = self.insert(secret, n_owners, life);
+        self.keep(secret, n_owners);
     }
 }
 

@@ -49,7 +49,7 @@ async fn the_store_is_bounded_and_forgets_what_expired() {
     assert_eq!(wait, LIFE / 2);
     tokio::time::advance(wait).await;
     secrets.make(None, 0, None, LIFE).unwrap();
-    assert_eq!(secrets.secrets.lock().unwrap().len(), 1);
+    assert_eq!(secrets.secrets.lock().unwrap().made.len(), 1);
 }
 
 #[tokio::test(start_paused = true)]
@@ -63,7 +63,7 @@ async fn one_api_key_leaves_the_others_their_share() {
     // A key of another owner evicts the oldest key of the owner that holds the most.
     secrets.make(owner(3), 3, None, LIFE).unwrap();
     assert_eq!(secrets.count(owner(3)), 1);
-    assert_eq!(secrets.secrets.lock().unwrap().len(), MAX_SECRETS);
+    assert_eq!(secrets.secrets.lock().unwrap().made.len(), MAX_SECRETS);
     secrets.retain(|key| key != owner(1));
     assert_eq!(secrets.count(owner(1)), 0);
 }
@@ -76,4 +76,26 @@ async fn settings_count_by_their_bytes() {
     secrets.make(owner(2), 9, large(), LIFE).unwrap();
     let bytes: usize = secrets.secrets.lock().unwrap().iter().map(Secret::bytes).sum();
     assert!(bytes <= MAX_BYTES, "{bytes}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn those_of_other_hubs_are_kept_beside_a_full_share_of_own_ones() {
+    let secrets = store();
+    let n_own = (0..).take_while(|_| secrets.make(owner(1), 4, None, LIFE).is_ok()).count();
+    assert_eq!(n_own, MAX_SECRETS / SHARES);
+    let fetched = |n: usize| {
+        let key = format!("ek_{n}");
+        let expires = Instant::now() + LIFE;
+        secrets.keep(Secret { digest: keys::digest(&key), expires, owner: owner(1), settings: None }, 4);
+        key
+    };
+    // One that two sessions fetch at once is kept once.
+    fetched(0);
+    let first = fetched(0);
+    assert!(secrets.find(&first).is_some());
+    assert_eq!(secrets.count(owner(1)), n_own + 1);
+    let last = (1..=n_own).map(fetched).last().expect("there are some");
+    assert!(secrets.find(&last).is_some());
+    assert!(secrets.find(&first).is_none(), "the oldest made room");
+    assert_eq!(secrets.count(owner(1)), 2 * n_own);
 }
