@@ -1,7 +1,7 @@
 //! Health, readiness and metrics.
 
 use super::parts::ApiParts;
-use super::{gpu, upstreams};
+use super::{gpu, models, upstreams};
 use crate::assembly::CLUSTER;
 use crate::server::access::caller::Identity;
 use crate::server::edge::probes::exposition;
@@ -45,7 +45,7 @@ pub(in crate::server) async fn ready(State(api): State<Arc<ApiParts>>) -> Respon
         },
         "remote": remote(sessions),
         // Includes the models, and those that "auto" could not use.
-        "served": *sessions.models.served(),
+        "served": sessions.models.served().iter().map(models::for_anyone).collect::<Vec<_>>(),
     });
     if let Some(reason) = lacks {
         body["reason"] = reason.into();

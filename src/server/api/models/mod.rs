@@ -53,14 +53,7 @@ pub(in crate::server) async fn list(
         let stages: Vec<Value> = reading
             .iter()
             .map(|served| {
-                let mut stage = json!(served);
-                if !may_change {
-                    for passed in stage["passed_over"].as_array_mut().into_iter().flatten() {
-                        if passed["slow"] == json!(false) {
-                            passed["why"] = IN_THE_LOG.into();
-                        }
-                    }
-                }
+                let mut stage = if may_change { json!(served) } else { for_anyone(served) };
                 stage["offer"] = json!(offer(&manager, served).map(|entry| &entry.name));
                 stage
             })
@@ -75,6 +68,17 @@ pub(in crate::server) async fn list(
         .into_response(),
         Err(_) => refused(StatusCode::INTERNAL_SERVER_ERROR, None, "The models' folder cannot be read."),
     }
+}
+
+/// A stage for callers who are no operators: why a model cannot be loaded names paths of the server, and is in its log.
+pub(super) fn for_anyone(served: &EngineInUse) -> Value {
+    let mut stage = json!(served);
+    for passed in stage["passed_over"].as_array_mut().into_iter().flatten() {
+        if passed["slow"] == json!(false) {
+            passed["why"] = IN_THE_LOG.into();
+        }
+    }
+    stage
 }
 
 fn described(manager: &EngineManager, entry: &Entry) -> Value {
@@ -235,4 +239,29 @@ fn failure(error: &RegistryError) -> Response {
         _ => (StatusCode::INTERNAL_SERVER_ERROR, "model_failed"),
     };
     refused(status, code, with_causes(error))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::assembly::PassedOver;
+
+    #[test]
+    fn paths_of_the_server_are_for_operators() {
+        let passed = |why: &str, slow| PassedOver { model: "kokoro:int8".into(), why: why.into(), slow };
+        let served = EngineInUse {
+            stage: "tts",
+            engine: "flite".into(),
+            model: None,
+            auto: true,
+            measured: None,
+            passed_over: vec![
+                passed("/srv/models/kokoro.onnx: it is damaged", false),
+                passed("first sound after 3 s", true),
+            ],
+        };
+        let shown = for_anyone(&served);
+        assert_eq!(shown["passed_over"][0]["why"], IN_THE_LOG);
+        assert_eq!(shown["passed_over"][1]["why"], "first sound after 3 s");
+    }
 }
