@@ -32,6 +32,7 @@ impl Holder {
 pub(in crate::server) struct HolderCounts<K>(Arc<Mutex<HashMap<K, usize>>>);
 
 /// One share; dropping it returns it.
+#[derive(Debug)]
 pub(in crate::server) struct HolderCount<K: Eq + Hash> {
     held: Arc<Mutex<HashMap<K, usize>>>,
     holder: K,

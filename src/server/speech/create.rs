@@ -67,7 +67,8 @@ async fn spoken(
     let spender = Spender::of(&request);
     let begun = async {
         speech.check_place(&spender, BrownoutLevel::NoSpeechRequests)?;
-        let (body, _held) = upload::whole(request.into_body(), &speech.uploads, MAX_JSON_BYTES).await?;
+        let account = speech.uploads.for_json(speech.holder(&spender));
+        let (body, _held) = upload::whole(request.into_body(), account, MAX_JSON_BYTES).await?;
         metered.place = Some(speech.admit(&spender)?);
         let chosen = chosen::for_body(speech, &body, identity.voices()).await?;
         let if_longer = " while you wait (speech.max_input_chars). POST /v1/audio/speech/jobs takes longer texts";

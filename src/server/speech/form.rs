@@ -5,6 +5,7 @@ use super::error::ApiError;
 use super::names::Task;
 use super::parts::{FORM_BYTES, SpeechParts};
 use super::upload::{Upload, UploadReservation};
+use crate::server::access::limits::Spender;
 use antiphon_engine_api::Engines;
 use axum::body::Body;
 use axum::extract::multipart::{Field, MultipartError};
@@ -190,8 +191,9 @@ pub(super) async fn parts(
     speech: &SpeechParts,
     largest: LargestFile,
 ) -> Result<(Upload, Multipart), ApiError> {
+    let account = speech.uploads.for_file(speech.holder(&Spender::of(&request)));
     let (head, body) = request.into_parts();
-    let (upload, body) = Upload::begin(body, speech.uploads.clone(), largest.body_bytes());
+    let (upload, body) = Upload::begin(body, account, largest.body_bytes());
     let request = Request::from_parts(head, Body::from_stream(body));
     let parts = Multipart::from_request(request, &()).await.map_err(|_| {
         let message = format!("The body must be multipart/form-data, with the sound as its field '{}'.", largest.field);

@@ -4,7 +4,7 @@ use super::error::ApiError;
 use super::jobs::Jobs;
 use super::names::Names;
 use super::request_times::RequestTimes;
-use super::upload::UPLOADS;
+use super::upload::UploadMemory;
 use crate::config::{Config, SpeechConfig};
 use crate::server::access::attempts::Attempts;
 use crate::server::access::holder_counts::{Holder, HolderCount, HolderCounts};
@@ -41,7 +41,7 @@ pub(in crate::server) struct SpeechParts {
     /// How long requests take.
     pub(super) times: Arc<RequestTimes>,
     brownout: Brownout,
-    pub(super) uploads: Arc<Semaphore>,
+    pub(super) uploads: Arc<UploadMemory>,
     /// Stretches of files that are written down at once: a session finds a decoder that no file has.
     pub(super) decoders: Arc<Semaphore>,
     pub(in crate::server) jobs: Jobs,
@@ -62,7 +62,7 @@ impl SpeechParts {
             times: Arc::default(),
             permits: Arc::new(Semaphore::new(config.speech.max_requests)),
             by_holder: HolderCounts::default(),
-            uploads: Arc::new(Semaphore::new(UPLOADS)),
+            uploads: Arc::new(UploadMemory::new((config.speech.max_upload_mib << 20) + FORM_BYTES)),
             decoders: Arc::new(Semaphore::new(decoders_of_files(config))),
             models: [
                 ("tts", named(EngineStage::Tts, &config.tts.engine, &config.tts.model)),
@@ -90,7 +90,7 @@ impl SpeechParts {
     /// it, does not occupy a slot. A key has half of the slots where there are other keys, an address where there are no keys.
     pub(super) fn admit(&self, spender: &Spender) -> Result<SpeechPlace, ApiError> {
         let busy = |message: &str| ApiError::overloaded(message).after(self.times.until_next(self.config.max_requests));
-        let holder = Holder::of(spender.owner, spender.client, self.sessions.access.keys.current().n_clients() > 1);
+        let holder = self.holder(spender);
         let most = self.config.max_requests.div_ceil(2);
         let share = holder.map(|holder| self.by_holder.take(holder, most).ok_or(holder)).transpose();
         let share = share.map_err(|holder| {
@@ -107,6 +107,11 @@ impl SpeechParts {
             busy("This server works on as many speech requests as it may (speech.max_requests). Try again soon.")
         })?;
         Ok(SpeechPlace { _permit: permit, _share: share })
+    }
+
+    /// Whose share of what all requests use a request takes; `None`: there are no others that could go short.
+    pub(super) fn holder(&self, spender: &Spender) -> Option<Holder> {
+        Holder::of(spender.owner, spender.client, self.sessions.access.keys.current().n_clients() > 1)
     }
 }
 
@@ -183,7 +188,7 @@ fn named(stage: EngineStage, engine: &str, model: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::upload::UPLOAD_UNIT;
+    use super::super::upload::{UPLOAD_UNIT, UPLOADS};
     use super::*;
     use crate::config;
     use antiphon_types::setting::Rule;

@@ -479,8 +479,8 @@ mod tests {
                 consent: Consent { statement: "Yes.".into(), received_at: 0 },
                 owner: None,
             };
-            let (_, held) =
-                super::super::upload::whole(Body::empty(), &speech.uploads, 1).await.expect("an empty body");
+            let account = speech.uploads.for_json(None);
+            let (_, held) = super::super::upload::whole(Body::empty(), account, 1).await.expect("an empty body");
             let place = speech.voices.adding.clone().try_acquire_owned().expect("a place");
             let added = added(&speech, library, new, (place, held)).await;
             assert_eq!(added.as_ref().is_err_and(ApiError::is_busy), is_late, "{added:?}");

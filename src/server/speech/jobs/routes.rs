@@ -52,7 +52,8 @@ async fn create(
     let spender = Spender::of(&request);
     speech.check_place(&spender, BrownoutLevel::NoJobs)?;
     let key = idempotency_key(request.headers())?;
-    let (body, _held) = upload::whole(request.into_body(), &speech.uploads, MAX_JSON_BYTES).await?;
+    let account = speech.uploads.for_json(speech.holder(&spender));
+    let (body, _held) = upload::whole(request.into_body(), account, MAX_JSON_BYTES).await?;
     let _place = speech.admit(&spender)?;
     let digest = key.is_some().then(|| hex(&Sha256::digest(&body)));
     let longest = Longest { chars: speech.config.max_job_chars, if_longer: " (speech.max_job_chars)" };
