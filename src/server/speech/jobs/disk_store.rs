@@ -24,7 +24,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 use tokio::fs::File;
 use tokio::io::AsyncReadExt;
-use tokio::sync::{Notify, OnceCell};
+use tokio::sync::{Notify, OnceCell, Semaphore};
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
@@ -34,8 +34,11 @@ const SOON: Duration = Duration::from_secs(1);
 const SWEEP: Duration = Duration::from_secs(600);
 /// How long an idle worker sleeps when the store failed.
 const AGAIN: Duration = Duration::from_secs(30);
-/// Requests that wait for the store; each takes about a millisecond of it.
-const WAITING: usize = 256;
+/// Requests of clients that wait for the store or use it; each takes about a millisecond of it.
+const MAX_REQUESTS: usize = 256;
+/// Places in the store's queue. [`Pool::enqueue`] fills three quarters of it, which hold all requests of clients and a
+/// call of each worker: none waits for room, and they come in order.
+const QUEUE: usize = 2 * MAX_REQUESTS;
 /// What is read of a file at once.
 const BLOCK_BYTES: usize = 64 << 10;
 /// Samples that are encoded in one go.
@@ -54,6 +57,8 @@ struct DiskJobs {
     /// Encrypts texts and sound.
     sealing: Option<Arc<dyn Sealing>>,
     store: OnceCell<StorePool>,
+    /// [`MAX_REQUESTS`].
+    requests: Semaphore,
     /// Wakes a worker.
     work: Notify,
     /// Wakes those who wait for the store to be opened.
@@ -69,6 +74,7 @@ impl DiskStore {
             bounds,
             sealing,
             store: OnceCell::new(),
+            requests: Semaphore::new(MAX_REQUESTS),
             work: Notify::new(),
             opened: Notify::new(),
             running: Mutex::default(),
@@ -91,7 +97,7 @@ impl DiskStore {
             let bounds = self.0.bounds;
             let sealing = self.0.sealing.clone();
             let open = move |_| Store::open(&folder, bounds, sealing.clone()).map(Some);
-            let start = move || Pool::start("jobs", 1, WAITING, open);
+            let start = move || Pool::start("jobs", 1, QUEUE, open);
             let pool = tokio::task::spawn_blocking(start)
                 .await
                 .map_err(|error| ApiError::internal("The jobs' store", &error))?;
@@ -117,14 +123,28 @@ impl DiskStore {
         if self.are_some().await { self.with(work).await } else { Err(failure_of_store(&StoreError::Gone)) }
     }
 
-    /// Runs an operation on the store's thread. Once started it completes, even if its caller is gone.
+    /// Runs an operation of a client on the store's thread. Once started it completes, even if its caller is gone.
+    ///
+    /// # Errors
+    /// Also 503: [`MAX_REQUESTS`] are there already.
     async fn with<T, F>(&self, work: F) -> Result<T, ApiError>
     where
         T: Send + 'static,
         F: FnOnce(&mut Store) -> Result<T, StoreError> + Send + 'static,
     {
+        let busy = |_| ApiError::overloaded("Too many requests wait for the jobs of this server. Try again soon.");
+        let _place = self.0.requests.try_acquire().map_err(busy)?;
+        self.run(work).await
+    }
+
+    /// The same for a worker: its operation is never refused, however many requests wait.
+    async fn run<T, F>(&self, work: F) -> Result<T, ApiError>
+    where
+        T: Send + 'static,
+        F: FnOnce(&mut Store) -> Result<T, StoreError> + Send + 'static,
+    {
         let pool = self.opened().await?;
-        let mut lease = pool.lease().await.map_err(|error| ApiError::overloaded(error.to_string()))?;
+        let mut lease = pool.enqueue().await.lease().await;
         let done = lease
             .run(|store| store.as_mut().map(work))
             .await
@@ -134,12 +154,13 @@ impl DiskStore {
     }
 
     /// The same for the work on a job: how the job ends where it could not be done.
-    async fn kept<F>(&self, work: F) -> Result<(), Stop>
+    async fn kept<T, F>(&self, work: F) -> Result<T, Stop>
     where
-        F: FnOnce(&mut Store) -> Result<(), StoreError> + Send + 'static,
+        T: Send + 'static,
+        F: FnOnce(&mut Store) -> Result<T, StoreError> + Send + 'static,
     {
         let done = self
-            .with(move |store| {
+            .run(move |store| {
                 Ok(work(store).map_err(|error| match error {
                     StoreError::Gone => Stop::Gone,
                     error => Stop::Failed(error.failure()),
@@ -233,16 +254,15 @@ impl JobStore for DiskStore {
         }
         workers.await;
         // The folder is free for the next hub when this one has ended.
-        if let Some(pool) = self.0.store.get()
-            && let Ok(mut lease) = pool.lease().await
-        {
+        if let Some(pool) = self.0.store.get() {
+            let mut lease = pool.enqueue().await.lease().await;
             let _ = lease.run(|store| drop(store.take())).await;
         }
     }
 
     async fn next(&self, stop: &CancellationToken) -> Option<(Box<dyn HeldJob>, SpeechSpec)> {
         while !stop.is_cancelled() {
-            let idle = match self.with(|store| store.take(now())).await {
+            let idle = match self.run(|store| store.take(now())).await {
                 Ok(Some((job, spec))) => return Some((Box::new(DiskJob::new(self, job)), spec)),
                 Ok(None) => SWEEP,
                 // It was reported where it happened; another try may find the disk in a better state.
@@ -314,9 +334,8 @@ impl HeldJob for DiskJob {
 
     async fn finish(&mut self, cancel: &CancellationToken) -> Result<(), Stop> {
         let id = self.job.id.clone();
-        let place =
-            self.store.with(move |store| Ok((store.spool(&id), store.job(&id)?.pcm_bytes, store.sealing()))).await;
-        let Ok((spool, n_bytes, sealing)) = place else { return Err(Stop::Gone) };
+        let place = self.store.kept(move |store| Ok((store.spool(&id), store.job(&id)?.pcm_bytes, store.sealing())));
+        let (spool, n_bytes, sealing) = place.await?;
         // A name of its own: an encoder of a hub before this one may not have noticed yet that it is to stop.
         let part = Part(spool.with_extension(format!("{:08x}.part", rand::random::<u32>())));
         let id = self.job.id.clone();
@@ -343,7 +362,7 @@ impl HeldJob for DiskJob {
         // Whether that could be written down is the store's affair.
         let _ = self
             .store
-            .with(move |store| {
+            .run(move |store| {
                 store.fail(&id, failure, now());
                 Ok(())
             })
@@ -494,6 +513,7 @@ fn encode_to(
 mod tests {
     use super::*;
     use axum::response::IntoResponse;
+    use futures_util::future::join_all;
 
     fn jobs(folder: &Path) -> DiskStore {
         DiskStore::new(folder.into(), Bounds { n_open: 3, bytes: 1 << 20, keep_s: 100 }, None)
@@ -550,6 +570,69 @@ mod tests {
             depth
         };
         assert_eq!(tokio::join!(hangs, depth).1, None);
+    }
+
+    /// A job in the store that a worker has taken.
+    async fn taken(jobs: &DiskStore) -> Box<dyn HeldJob> {
+        let spec = SpeechSpec {
+            chunks: vec!["one".into()],
+            n_chars: 3,
+            voice: "v".into(),
+            is_own_voice: true,
+            seed: None,
+            speed: 1.0,
+            instructions: None,
+            format: FileFormat::Pcm,
+            as_events: false,
+            model: None,
+        };
+        jobs.add("job_a", JobOwner { key: None, max_open: usize::MAX }, &spec, None).await.expect("added");
+        let (held, _) = jobs.next(&CancellationToken::new()).await.expect("a job");
+        held
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_worker_waits_its_turn_where_clients_are_refused() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let jobs = jobs(folder.path());
+        let mut held = taken(&jobs).await;
+        let (go, wait) = std::sync::mpsc::channel::<()>();
+        let hangs = jobs.with(move |_| {
+            let _ = wait.recv();
+            Ok(())
+        });
+        let looks = join_all((1..MAX_REQUESTS).map(|_| jobs.job_for(Viewer::All, "job_a")));
+        let works = async {
+            while jobs.0.requests.available_permits() > 0 {
+                tokio::task::yield_now().await;
+            }
+            let refused = jobs.job_for(Viewer::All, "job_a").await.expect_err("too many");
+            assert!(refused.is_busy(), "{refused:?}");
+            {
+                let mut kept = std::pin::pin!(held.append(&[1; 10]));
+                assert!(timeout(SOON, kept.as_mut()).await.is_err(), "it waits");
+                drop(go);
+                kept.await.expect("kept");
+            }
+            held.finish(&CancellationToken::new()).await.expect("finished");
+        };
+        let (hung, looked, ()) = tokio::join!(hangs, looks, works);
+        hung.expect("done");
+        assert!(looked.iter().all(Result::is_ok));
+    }
+
+    #[tokio::test]
+    async fn a_job_is_gone_where_it_was_removed_and_fails_where_the_store_does() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let jobs = jobs(folder.path());
+        let mut removed = taken(&jobs).await;
+        jobs.remove(Viewer::All, "job_a").await.expect("removed");
+        assert!(matches!(removed.finish(&CancellationToken::new()).await, Err(Stop::Gone)));
+        let mut held = taken(&jobs).await;
+        let mut lease = jobs.opened().await.expect("open").enqueue().await.lease().await;
+        lease.run(|store| drop(store.take())).await.expect("closed");
+        drop(lease);
+        assert!(matches!(held.finish(&CancellationToken::new()).await, Err(Stop::Failed(_))));
     }
 
     fn files(folder: &Path) -> Vec<String> {
