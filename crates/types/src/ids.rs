@@ -72,6 +72,21 @@ impl KeyId {
     pub const fn new(bytes: [u8; 16]) -> Self {
         Self(bytes)
     }
+
+    /// The tenant that is displayed as this text: 32 hexadecimal digits. `None`: it is no tenant's.
+    pub fn parse(text: &str) -> Option<Self> {
+        let digits = text.as_bytes();
+        if digits.len() != 32 {
+            return None;
+        }
+        let mut bytes = [0; 16];
+        for (at, byte) in bytes.iter_mut().enumerate() {
+            let high = char::from(digits[2 * at]).to_digit(16)?;
+            let low = char::from(digits[2 * at + 1]).to_digit(16)?;
+            *byte = u8::try_from(16 * high + low).ok()?;
+        }
+        Some(Self(bytes))
+    }
 }
 
 impl fmt::Display for KeyId {
@@ -140,6 +155,17 @@ const fn mix(mut x: u64) -> u64 {
 mod tests {
     use super::*;
     use std::collections::HashSet;
+
+    #[test]
+    fn a_tenant_is_read_as_it_is_displayed() {
+        let key = KeyId::new(std::array::from_fn(|at| 17 * at as u8));
+        let text = key.to_string();
+        assert_eq!(KeyId::parse(&text), Some(key));
+        let not_hexadecimal = text.replace('f', "g");
+        for other in ["", &text[1..], &format!("{text}0"), not_hexadecimal.as_str()] {
+            assert_eq!(KeyId::parse(other), None, "{other}");
+        }
+    }
 
     #[test]
     fn the_same_seed_mints_the_same_and_none_twice() {

@@ -33,6 +33,13 @@ impl LiveKeys {
         is_valid(&self.keys.load(), key)
     }
 
+    /// Whether `key` is valid and has this scope. A hub without keys grants everything.
+    pub(in crate::server) fn grants(&self, key: Option<KeyId>, scope: Scope) -> bool {
+        let keys = self.keys.load();
+        let scopes = key.and_then(|key| keys.scopes_of(key));
+        !keys.are_on() || scopes.is_some_and(|scopes| scopes.has(scope))
+    }
+
     /// A token that is cancelled when `key` becomes invalid; already cancelled if `key` is not valid.
     pub(in crate::server) fn lease(&self, key: Option<KeyId>) -> CancellationToken {
         // Checked under the lock, so that a concurrent reload is not missed.

@@ -52,6 +52,10 @@ const RETRY: RetryPolicy = RetryPolicy::unbounded(Duration::from_millis(200), Du
 /// The time after which a job that no hub of this version or with this key can do is given to a hub again.
 const NOT_MINE_FOR: Duration = Duration::from_secs(30);
 
+/// Seconds within which all hubs have read a new API key. A job that is older, and whose key this hub does not know, is
+/// that of a key that is gone.
+const KEYS_READ_WITHIN_S: i64 = 3_600;
+
 /// The time after which a job that was passed over for another owner's is given to a hub again.
 const PASSED_OVER_FOR: Duration = Duration::from_secs(1);
 /// How long a hub passes jobs over in a row: what waits in the queue comes within this time.
@@ -860,11 +864,30 @@ impl HeldJob for Claim {
         }
     }
 
+    /// A hub may take a job before it has read the job's key: a young job is left to hubs that know it.
+    async fn revoke(&mut self) -> bool {
+        if self.stored.created + KEYS_READ_WITHIN_S <= now() {
+            self.fail(Failure::key_revoked()).await;
+            return true;
+        }
+        self.give_back().await;
+        self.task.release_after(NOT_MINE_FOR).await;
+        false
+    }
+
     async fn forget(&self) {
         self.confirm().await;
     }
 
     async fn release(&mut self) {
+        self.give_back().await;
+        self.task.release().await;
+    }
+}
+
+impl Claim {
+    /// Writes that no hub works on the job. The queue still has it.
+    async fn give_back(&self) {
         let mut stored = self.stored.clone();
         stored.status = Status::Queued.name().into();
         stored.attempt = None;
@@ -874,11 +897,8 @@ impl HeldJob for Claim {
         if let Err(error) = written {
             tracing::debug!(%error, "a job that this hub gives back still shows as running");
         }
-        self.task.release().await;
     }
-}
 
-impl Claim {
     /// Whether it was removed, as far as this hub knows.
     fn is_removed(&self) -> bool {
         self.store.index().records.get(&self.id).is_some_and(|(_, stored)| stored.is_none())

@@ -369,6 +369,11 @@ impl HeldJob for DiskJob {
             .await;
     }
 
+    async fn revoke(&mut self) -> bool {
+        self.fail(Failure::key_revoked()).await;
+        true
+    }
+
     async fn forget(&self) {}
 
     async fn release(&mut self) {}

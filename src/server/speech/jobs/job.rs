@@ -44,6 +44,11 @@ impl Failure {
     pub(super) fn new(code: &str, message: impl Into<String>) -> Self {
         Self { code: code.into(), message: message.into() }
     }
+
+    /// The key that asked for the job was revoked, has expired or has lost its scope.
+    pub(super) fn key_revoked() -> Self {
+        Self::new("key_revoked", "The API key that asked for this job may not use the speech API any more.")
+    }
 }
 
 /// One job. Times are Unix seconds.

@@ -34,6 +34,8 @@ pub(super) enum Stop {
     Gone,
     /// Another hub has it, or JetStream is away for long: it goes on elsewhere.
     Moved,
+    /// Its API key may not use the speech API any more, as far as this hub knows.
+    Revoked,
     /// It failed.
     Failed(Failure),
 }
@@ -96,6 +98,9 @@ pub(super) trait HeldJob: Send + Sync {
 
     /// Ends it: it failed.
     async fn fail(&mut self, failure: Failure);
+
+    /// Ends it because of [`Stop::Revoked`]. Whether it failed; if not, another hub that knows the key may do it.
+    async fn revoke(&mut self) -> bool;
 
     /// It was removed: it need not be done.
     async fn forget(&self);

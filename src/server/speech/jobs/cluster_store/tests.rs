@@ -178,6 +178,26 @@ async fn jobs_are_their_owners() {
 }
 
 #[tokio::test]
+async fn a_job_of_an_unknown_key_is_left_to_other_hubs_and_fails_once_it_is_old() {
+    let (_server, one, two) = hubs().await;
+    let owner = JobOwner { key: Some(KeyId::new([1; 16])), max_open: usize::MAX };
+    one.add("job_old", owner, &spec(), None).await.expect("added");
+    let (mut claim, _) = next(&one).await;
+    claim.stored.created -= KEYS_READ_WITHIN_S;
+    assert!(claim.revoke().await);
+    drop(claim);
+    let job = two.job_for(Viewer::All, "job_old").await.expect("there");
+    assert_eq!((job.status, job.failure), (Status::Failed, Some(Failure::key_revoked())));
+    one.add("job_new", owner, &spec(), None).await.expect("added");
+    let (mut claim, _) = next(&one).await;
+    assert!(!claim.revoke().await);
+    drop(claim);
+    let (stored, _) = two.record("job_new").await.expect("read").expect("there");
+    assert_eq!((stored.status(), stored.attempt), (Status::Queued, None));
+    assert!(timeout(Duration::from_millis(500), two.claim_next()).await.is_err(), "not at once");
+}
+
+#[tokio::test]
 async fn where_jetstream_is_full_nothing_half_made_is_left() {
     let (_server, one, two) = hubs_with(1 << 20, Bounds { bytes: 1 << 30, ..BOUNDS }).await;
     let large = SpeechSpec { chunks: vec!["x".repeat(2 << 20)], ..spec() };
