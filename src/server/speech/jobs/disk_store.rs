@@ -181,10 +181,14 @@ impl JobStore for DiskStore {
         let id = id.to_owned();
         let spec = spec.clone();
         let JobOwner { key, max_open } = owner;
-        let add = move |store: &mut Store| store.add(&id, (key, max_open), &spec, digest.as_deref(), now());
-        let job = self.with(add).await?;
-        self.0.work.notify_one();
-        Ok(job)
+        let jobs = self.0.clone();
+        let add = move |store: &mut Store| -> Result<Job, StoreError> {
+            let job = store.add(&id, (key, max_open), &spec, digest.as_deref(), now())?;
+            // Here, so that a worker takes it even if the caller is gone.
+            jobs.work.notify_one();
+            Ok(job)
+        };
+        self.with(add).await
     }
 
     async fn job_for(&self, viewer: Viewer, id: &str) -> Result<Job, ApiError> {

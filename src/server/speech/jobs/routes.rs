@@ -42,7 +42,8 @@ struct Wanted {
     after: Option<String>,
 }
 
-/// Takes a job: 202, and where to look for it.
+/// Takes a job: 202, and where to look for it. A task of the server stores and charges it, so that both happen even
+/// if the client goes away meanwhile.
 async fn create(
     State(speech): State<Arc<SpeechParts>>,
     identity: Identity,
@@ -53,8 +54,8 @@ async fn create(
     speech.check_place(&spender, BrownoutLevel::NoJobs)?;
     let key = idempotency_key(request.headers())?;
     let account = speech.uploads.for_json(speech.holder(&spender));
-    let (body, _held) = upload::whole(request.into_body(), account, MAX_JSON_BYTES).await?;
-    let _place = speech.admit(&spender)?;
+    let (body, held) = upload::whole(request.into_body(), account, MAX_JSON_BYTES).await?;
+    let place = speech.admit(&spender)?;
     let digest = key.is_some().then(|| hex(&Sha256::digest(&body)));
     let longest = Longest { chars: speech.config.max_job_chars, if_longer: " (speech.max_job_chars)" };
     let chosen = chosen::for_body(&speech, &body, identity.voices()).await?;
@@ -76,11 +77,19 @@ async fn create(
         0 | 1 => jobs.bounds.n_open,
         _ => jobs.bounds.n_open.div_ceil(2),
     };
-    let job = store.add(&id, JobOwner { key: identity.owner, max_open }, &spec, digest).await?;
-    for (resource, count, amount) in charges.into_iter().filter(|_| is_new) {
-        spender.consumer.spend(resource, amount);
-        spender.consumer.count(count, amount);
-    }
+    let owner = JobOwner { key: identity.owner, max_open };
+    let storing = speech.clone();
+    let stored = speech.sessions.setup.tasks.spawn(async move {
+        let job = storing.jobs.store()?.add(&id, owner, &spec, digest).await?;
+        for (resource, count, amount) in charges.into_iter().filter(|_| is_new) {
+            spender.consumer.spend(resource, amount);
+            spender.consumer.count(count, amount);
+        }
+        drop(place);
+        drop(held);
+        Ok::<_, ApiError>(job)
+    });
+    let job = stored.await.map_err(|error| ApiError::internal("The storing of the job", &error))??;
     let location = [(header::LOCATION, format!("/v1/audio/speech/jobs/{}", job.id))];
     Ok((StatusCode::ACCEPTED, location, Json(job.json(jobs.bounds.keep_s))).into_response())
 }
@@ -169,4 +178,131 @@ fn id_of(owner: Option<KeyId>, key: &str) -> String {
 
 fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::{Config, SpeechConfig};
+    use crate::server::access::keys::Keys;
+    use crate::server::access::scopes::Scopes;
+    use crate::server::edge::client::Client;
+    use crate::server::sessions::SessionParts;
+    use crate::server::speech::jobs::Jobs;
+    use crate::server::speech::jobs::job::Job;
+    use crate::server::speech::jobs::job_store::{HeldJob, JobStore, Sound};
+    use crate::server::speech::jobs::store::Bounds;
+    use crate::server::speech::spec::SpeechSpec;
+    use antiphon_engine_api::Engines;
+    use antiphon_engine_api::fakes::llm::FakeLlm;
+    use antiphon_engine_api::fakes::stt::FakeStt;
+    use antiphon_engine_api::fakes::tts::FakeTts;
+    use antiphon_engine_api::fakes::vad::FakeVad;
+    use antiphon_session::Viewer;
+    use async_trait::async_trait;
+    use futures_util::future::BoxFuture;
+    use std::sync::Mutex;
+    use std::time::Duration;
+    use tokio::time::{sleep, timeout};
+    use tokio_util::sync::CancellationToken;
+
+    /// How long the store takes for a new job.
+    const ADDING: Duration = Duration::from_secs(1);
+
+    /// A store that takes its time, and the jobs that were added to it.
+    #[derive(Default)]
+    struct SlowStore(Arc<Mutex<Vec<String>>>);
+
+    #[async_trait]
+    impl JobStore for SlowStore {
+        async fn add(&self, id: &str, _: JobOwner, spec: &SpeechSpec, _: Option<String>) -> Result<Job, ApiError> {
+            sleep(ADDING).await;
+            self.0.lock().expect("no panic").push(id.to_owned());
+            Ok(Job {
+                id: id.to_owned(),
+                status: Status::Queued,
+                created: 0,
+                started: None,
+                ended: None,
+                n_chunks: spec.chunks.len(),
+                n_done: 0,
+                n_chars: spec.n_chars,
+                voice: spec.voice.clone(),
+                speed: spec.speed,
+                format: spec.format,
+                pcm_bytes: 0,
+                file_bytes: 0,
+                failure: None,
+                model: None,
+                owner: None,
+            })
+        }
+
+        async fn job_for(&self, _: Viewer, _: &str) -> Result<Job, ApiError> {
+            unreachable!("jobs are added only")
+        }
+
+        async fn list(&self, _: Viewer, _: Option<&str>, _: usize) -> Result<Vec<Job>, ApiError> {
+            unreachable!("jobs are added only")
+        }
+
+        async fn remove(&self, _: Viewer, _: &str) -> Result<(), ApiError> {
+            unreachable!("jobs are added only")
+        }
+
+        async fn sound(&self, _: Viewer, _: &Job) -> Result<Sound, ApiError> {
+            unreachable!("jobs are added only")
+        }
+
+        async fn depth(&self) -> Option<usize> {
+            unreachable!("jobs are added only")
+        }
+
+        async fn serve(&self, _: BoxFuture<'_, ()>, _: &CancellationToken) {
+            unreachable!("jobs are added only")
+        }
+
+        async fn next(&self, _: &CancellationToken) -> Option<(Box<dyn HeldJob>, SpeechSpec)> {
+            unreachable!("jobs are added only")
+        }
+    }
+
+    /// The speech API of a hub with this store of jobs.
+    fn hub(store: SlowStore) -> Arc<SpeechParts> {
+        let engines = Engines {
+            vad: Arc::new(FakeVad),
+            turn: None,
+            speaker: None,
+            stt: Arc::new(FakeStt::default()),
+            llm: Arc::new(FakeLlm::default()),
+            tts: Arc::new(FakeTts::default()),
+        };
+        let without_jobs = SpeechConfig { jobs_dir: String::new(), ..SpeechConfig::default() };
+        let config = Config { speech: without_jobs, ..Config::default() };
+        let sessions = SessionParts::for_tests(config.clone(), Keys::default(), engines);
+        let mut speech = SpeechParts::new(sessions, &config, None);
+        let bounds = Bounds { n_open: 3, bytes: 10_000, keep_s: 100 };
+        speech.jobs = Jobs { bounds, at_once: 1, store: Some(Arc::new(store)) };
+        Arc::new(speech)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_job_whose_client_has_gone_is_stored_and_charged() {
+        let store = SlowStore::default();
+        let added = store.0.clone();
+        let speech = hub(store);
+        let limits = &speech.sessions.access.limits;
+        let client = Client::direct([127, 0, 0, 1].into(), false);
+        let mut request = Request::new(Body::from(r#"{"input": "One."}"#));
+        let spender = Spender { consumer: limits.consumer(None, client), client, owner: None };
+        request.extensions_mut().insert(spender);
+        let identity = Identity { owner: None, viewer: Viewer::All, scopes: Scopes::ALL };
+        let answer = create(State(speech.clone()), identity, request);
+        assert!(timeout(ADDING / 2, answer).await.is_err(), "the client goes");
+        sleep(ADDING).await;
+        assert_eq!(added.lock().expect("no panic").len(), 1);
+        let usage = serde_json::to_value(limits.usage(None)).expect("JSON");
+        let total = &usage[0]["total"];
+        assert_eq!((&total["jobs"], &total["characters"]), (&1.into(), &4.into()));
+    }
 }
