@@ -34,9 +34,9 @@ pub(super) struct SpeechServer {
 /// How long to wait for a server.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Deadlines {
-    /// From the request to the first byte of sound, the retry included.
+    /// From the request to the first sound, the retry included.
     pub(super) first_byte: Duration,
-    /// Between two pieces of the body.
+    /// Between two pieces of the body behind the first sound.
     pub(super) between_bytes: Duration,
 }
 

@@ -1,10 +1,11 @@
 //! One request for speech to a server, and the sound of its answer as it arrives.
 //!
 //! The engines `openai` and `fish` use it: they define the request and what its answer is. Sound is passed on as
-//! it arrives. Connections are kept for the next chunk. A request that fails before its first byte of sound, by a broken
-//! connection, a status of 5xx or 429, is sent once more within the same deadline; afterwards nothing is repeated, since the
-//! listener has heard the beginning. The sound of a chunk is bounded by its text, and so is the time it may take: a server that
-//! speaks without end, or sends a sample now and then, fails.
+//! it arrives. Connections are kept for the next chunk. A request that fails before its first sound, by a broken
+//! connection, a status of 5xx or 429, is sent once more within the same deadline; afterwards nothing is repeated,
+//! since the listener has heard the beginning. The header of a file is no sound: servers send it before the model's
+//! first output. The sound of a chunk is bounded by its text, and so is the time it may take: a server that speaks
+//! without end, or sends a sample now and then, fails.
 
 use super::decode::{self, Decode, ExpectedFormat};
 use super::speech_server::{
@@ -14,7 +15,6 @@ use crate::remote::{Body, BodyError, Bounds};
 use antiphon_engine_api::Fault;
 use antiphon_engine_api::tts::{SpeechRequest, TtsError};
 use antiphon_types::{Pcm, Requester};
-use bytes::Bytes;
 use futures_util::StreamExt;
 use futures_util::future::{BoxFuture, FutureExt};
 use futures_util::stream::BoxStream;
@@ -42,10 +42,10 @@ pub(super) struct Ask {
     pub(super) requester: Option<Requester>,
 }
 
-/// A body whose first bytes have come.
+/// A body whose first sound has come.
 struct Sound {
     body: Body,
-    first: Bytes,
+    first: Pcm,
     decoder: Box<dyn Decode>,
 }
 
@@ -71,9 +71,12 @@ pub(super) fn longest_sound(request: &SpeechRequest) -> Duration {
     longest_sound_of(request.text.chars().count(), request.speed)
 }
 
-/// The failure of an answer without a sample.
-fn silent() -> TtsError {
-    unusable("the server answered without any sound".into())
+/// The failure of an answer of `n_bytes` without a sample.
+fn no_sound(decoder: &dyn Decode, n_bytes: usize) -> TtsError {
+    match decoder.end() {
+        Err(error) if n_bytes > 0 => undecoded(error),
+        _ => unusable("the server answered without any sound".into()),
+    }
 }
 
 impl SpeechServer {
@@ -96,7 +99,7 @@ impl SpeechServer {
                 yield Err(away(host, &"it is late, as other requests are"));
                 return;
             };
-            let mut sound = match opened.unwrap_or(Err(TtsError::Timeout(first_byte))) {
+            let Sound { mut body, first, mut decoder } = match opened.unwrap_or(Err(TtsError::Timeout(first_byte))) {
                 Ok(sound) => sound,
                 Err(error) => {
                     attempt.failed(fault_of(&error));
@@ -104,26 +107,17 @@ impl SpeechServer {
                     return;
                 }
             };
-            let mut bytes = sound.first;
+            let mut pcm = first;
             let mut made = Duration::ZERO;
             let mut n_silent = 0;
             loop {
-                match sound.decoder.push(&bytes) {
-                    Ok(pcm) if pcm.is_empty() => n_silent += bytes.len(),
-                    Ok(pcm) => {
-                        let sound_of_it = pcm.duration();
-                        made += sound_of_it;
-                        n_silent = 0;
-                        sound.body.allow(sound_of_it * WAIT_PER_SOUND);
-                        attempt.answered();
-                        yield Ok(pcm);
-                    }
-                    Err(error) => {
-                        let error = undecoded(error);
-                        attempt.failed(fault_of(&error));
-                        yield Err(error);
-                        return;
-                    }
+                if !pcm.is_empty() {
+                    let sound_of_it = pcm.duration();
+                    made += sound_of_it;
+                    n_silent = 0;
+                    body.allow(sound_of_it * WAIT_PER_SOUND);
+                    attempt.answered();
+                    yield Ok(pcm);
                 }
                 if made > ask.longest {
                     let longest = ask.longest;
@@ -131,16 +125,16 @@ impl SpeechServer {
                     yield Err(unusable(format!("the server sent more than {longest:?} of sound for a chunk of text")));
                     return;
                 }
-                if sound.decoder.is_finished() {
-                    sound.body.drain().await;
+                if decoder.is_finished() {
+                    body.drain().await;
                     break;
                 }
-                if n_silent > sound.decoder.max_silent_bytes() {
+                if n_silent > decoder.max_silent_bytes() {
                     // Behind the sound of a file may stand what is none; it is not read to its end.
                     break;
                 }
-                match sound.body.chunk().await {
-                    Ok(Some(more)) => bytes = more,
+                let bytes = match body.chunk().await {
+                    Ok(Some(bytes)) => bytes,
                     Ok(None) => break,
                     Err(error) => {
                         let error = server.unread(error);
@@ -148,12 +142,19 @@ impl SpeechServer {
                         yield Err(error);
                         return;
                     }
-                }
+                };
+                n_silent += bytes.len();
+                pcm = match decoder.push(&bytes) {
+                    Ok(pcm) => pcm,
+                    Err(error) => {
+                        let error = undecoded(error);
+                        attempt.failed(fault_of(&error));
+                        yield Err(error);
+                        return;
+                    }
+                };
             }
-            let ended = match sound.decoder.end().map_err(undecoded) {
-                Ok(_) if made.is_zero() => Err(silent()),
-                ended => ended,
-            };
+            let ended = decoder.end().map_err(undecoded);
             match ended {
                 Ok(None) => {}
                 Ok(Some(odd)) => tracing::warn!("{odd}"),
@@ -166,7 +167,7 @@ impl SpeechServer {
         stream.boxed()
     }
 
-    /// Sends the request, twice where that may help, and waits for the first byte of sound.
+    /// Sends the request, twice where that may help, and waits for the first sound.
     async fn open(&self, ask: &Ask) -> Result<Sound, TtsError> {
         match self.attempt(ask).await {
             Err(failure) if failure.again && !self.upstream.has_fallback() => {
@@ -192,25 +193,28 @@ impl SpeechServer {
                 return Err(Failure { error, again });
             }
             let decoder = decode::for_answer(response.headers(), ask.expected);
-            let decoder = decoder.map_err(|error| never(undecoded(error)))?;
-            loop {
+            let mut decoder = decoder.map_err(|error| never(undecoded(error)))?;
+            let mut n_silent = 0;
+            let first = loop {
                 let bytes = response.chunk().await;
-                match bytes.map_err(|error| again(self.transport("broke off before the first sound", error)))? {
-                    Some(first) if first.is_empty() => {}
-                    Some(first) => {
-                        let seconds = ask.longest.as_secs() as usize + 1;
-                        let bounds = Bounds {
-                            bytes: seconds.saturating_mul(MAX_BYTES_PER_SECOND),
-                            stall: self.deadlines.between_bytes,
-                            total: WAIT,
-                        };
-                        return Ok(Sound { body: Body::new(response, bounds), first, decoder });
-                    }
-                    None => {
-                        return Err(never(silent()));
-                    }
+                let bytes = bytes.map_err(|error| again(self.transport("broke off before the first sound", error)))?;
+                let Some(bytes) = bytes else { return Err(never(no_sound(decoder.as_ref(), n_silent))) };
+                n_silent += bytes.len();
+                let pcm = decoder.push(&bytes).map_err(|error| never(undecoded(error)))?;
+                if !pcm.is_empty() {
+                    break pcm;
                 }
-            }
+                if decoder.is_finished() || n_silent > decoder.max_silent_bytes() {
+                    return Err(never(no_sound(decoder.as_ref(), n_silent)));
+                }
+            };
+            let seconds = ask.longest.as_secs() as usize + 1;
+            let bounds = Bounds {
+                bytes: seconds.saturating_mul(MAX_BYTES_PER_SECOND),
+                stall: self.deadlines.between_bytes,
+                total: WAIT,
+            };
+            Ok(Sound { body: Body::new(response, bounds), first, decoder })
         }
         .boxed()
     }

@@ -164,6 +164,28 @@ async fn no_first_byte_is_a_timeout() {
 }
 
 #[tokio::test]
+async fn the_header_of_a_file_is_not_its_first_sound() {
+    let header = wav::header(SampleRate::HZ_24000, None);
+    let (feed, pieces) = mpsc::channel(8);
+    let (_server, mut engine) = serve([pcm(&header).fed(pieces)]);
+    engine.server.deadlines.between_bytes = Duration::from_millis(20);
+    let sound = async {
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        feed.send(vec![7, 0]).await.expect("the request goes on");
+    };
+    let mut stream = engine.speak(say("marvin", 1.0));
+    let (first, ()) = tokio::join!(stream.next(), sound);
+    assert_eq!(first.unwrap().expect("within the time of the first sound").samples, [7]);
+
+    let (_server, mut engine) = serve([pcm(&header).hang()]);
+    engine.server.deadlines.first_byte = Duration::from_millis(20);
+    assert!(matches!(all(&engine).await.1, Some(TtsError::Timeout(_))));
+
+    let (server, engine) = serve([pcm(&header).close(), pcm(&[7, 0])]);
+    assert_eq!((all(&engine).await.0, server.n_requests()), (vec![7], 2), "no sound was heard before");
+}
+
+#[tokio::test]
 async fn dropping_the_stream_ends_the_request() {
     let (server, engine) = serve([pcm(&[9, 0]).hang()]);
     let mut stream = engine.speak(say("marvin", 1.0));
