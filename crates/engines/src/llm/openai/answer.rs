@@ -183,8 +183,10 @@ impl Answer {
         let text = delta.content.as_ref().map(text_of).unwrap_or_default() + &delta.refusal.unwrap_or_default();
         let text = self.within_room(text);
         step.progress |= !text.is_empty();
+        let parts = delta.content.as_ref().and_then(Value::as_array);
         let mut thoughts = delta.reasoning.into_iter().chain(delta.reasoning_content);
-        let is_thinking = thoughts.any(|thought| !thought.is_null() && thought != "");
+        let is_thinking = thoughts.any(|thought| !thought.is_null() && thought != "")
+            || parts.is_some_and(|parts| parts.iter().any(is_thinking_part));
         step.progress |= is_thinking;
         let mut words = self.thinking.read(&text);
         if is_thinking {
@@ -309,12 +311,15 @@ fn text_of(content: &Value) -> String {
     match content {
         Value::String(text) => text.clone(),
         Value::Array(parts) => {
-            let is_thinking =
-                |part: &&Value| part["type"].as_str().is_some_and(|kind| ["thinking", "reasoning"].contains(&kind));
-            parts.iter().filter(|part| !is_thinking(part)).filter_map(|part| part["text"].as_str()).collect()
+            parts.iter().filter(|part| !is_thinking_part(part)).filter_map(|part| part["text"].as_str()).collect()
         }
         _ => String::new(),
     }
+}
+
+/// Whether a part of a content is thinking, as Mistral's Magistral sends it.
+fn is_thinking_part(part: &Value) -> bool {
+    part["type"].as_str().is_some_and(|kind| ["thinking", "reasoning"].contains(&kind))
 }
 
 /// `{"error": {"message", "code"}}`, `{"error": "text"}`, or `{"object": "error", "message", "code"}`.

@@ -477,6 +477,20 @@ async fn thinking_is_no_part_of_the_answer() {
 }
 
 #[tokio::test]
+async fn thinking_in_parts_is_a_sign_of_the_model() {
+    let thinking = json!({"choices": [{"index": 0, "delta": {"content":
+        [{"type": "thinking", "thinking": [{"type": "text", "text": "The user greets."}]}]}}]});
+    let (deltas, error) =
+        run_answer(sse(events(&[thinking.clone(), word("Hello."), finish("stop")]) + DONE, 4096)).await;
+    assert_eq!((text(&deltas).as_str(), error), ("Hello.", None));
+
+    let (_server, config) = server(vec![Answer::events(events(&[thinking])).hang()]);
+    let config = LlmConfig { first_token_timeout_ms: 400, token_timeout_ms: 60, ..config };
+    let (_, error) = run(&client(&config), says("hi")).await;
+    assert!(error.unwrap().contains("no further token within 60ms"), "the first token has come");
+}
+
+#[tokio::test]
 async fn a_server_that_repeats_the_key_is_read_without_it() {
     let refusal = r#"{"error":{"message":"wrong key: sk-repeated-by-server"}}"#;
     let (_server, config) = server(vec![Answer::refusal(401, refusal)]);
