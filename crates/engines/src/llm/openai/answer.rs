@@ -52,8 +52,9 @@ pub(super) struct Step {
 
 #[derive(Deserialize)]
 struct Chunk {
+    // Several servers write null beside the usage.
     #[serde(default)]
-    choices: Vec<Choice>,
+    choices: Option<Vec<Choice>>,
     #[serde(default)]
     usage: Option<WireUsage>,
 }
@@ -147,7 +148,8 @@ impl Answer {
         }
         let mut step = Step { deltas: Vec::new(), progress: self.usage.is_some() };
         // Only one answer was asked for; a server that sends more is heard on the first.
-        for choice in chunk.choices.into_iter().filter(|choice| choice.index.unwrap_or(0) == 0) {
+        let choices = chunk.choices.unwrap_or_default();
+        for choice in choices.into_iter().filter(|choice| choice.index.unwrap_or(0) == 0) {
             self.choice(choice, &mut step);
         }
         step.progress |= !step.deltas.is_empty();

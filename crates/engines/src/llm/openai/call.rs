@@ -171,7 +171,12 @@ impl Call {
                 let _ = timeout(DRAIN_WAIT, pieces.next()).await;
                 return Ok(self.end());
             }
-            let step = self.answer.read(&piece).map_err(retry_if_it_may_pass)?;
+            let step = match self.answer.read(&piece) {
+                Ok(step) => step,
+                // Nor what cannot be read.
+                Err(_) if self.answer.is_finished() => return Ok(self.end()),
+                Err(error) => return Err(retry_if_it_may_pass(error)),
+            };
             if step.progress {
                 return Ok(step);
             }
@@ -279,7 +284,7 @@ async fn pieces(response: reqwest::Response, bounds: Bounds) -> Result<Pieces, F
 
 /// The object of an event; `None`: it has none.
 fn piece_of(event: ServerEvent) -> Option<String> {
-    let data = event.data.filter(|data| !data.trim().is_empty())?;
+    let data = event.data.filter(|data| !matches!(data.trim(), "" | "null"))?;
     // Servers that name the event send the error itself as its data.
     if event.name.as_deref() == Some("error") && !data.contains("\"error\"") {
         let said = serde_json::from_str(&data).unwrap_or(Value::String(data));

@@ -126,6 +126,25 @@ async fn a_server_that_holds_the_connection_after_the_finish_is_not_waited_for()
 }
 
 #[tokio::test]
+async fn null_is_nothing_and_what_is_behind_the_finish_fails_no_answer() {
+    let usage = json!({"choices": null, "usage": {"prompt_tokens": 7, "completion_tokens": 3}});
+    let counted = Some(Usage { input_tokens: 7, output_tokens: 3 });
+    let failure = json!({"error": {"message": "overloaded", "code": 503}});
+    let ended = events(&[word("a"), finish("stop")]);
+    for (body, usage) in [
+        (ended.clone() + &events(&[usage]) + DONE, counted),
+        ("data: null\n\n".to_owned() + &ended + DONE, None),
+        (ended.clone() + "data: null\n\n" + DONE, None),
+        (ended.clone() + "data: {broken\n\n", None),
+        (ended.clone() + &events(&[failure]), None),
+    ] {
+        let (deltas, error) = run_answer(sse(body.clone(), 16)).await;
+        assert_eq!((text(&deltas).as_str(), error), ("a", None), "{body}");
+        assert_eq!(deltas.last(), Some(&LlmDelta::Done { finish: Finish::Stop, usage }), "{body}");
+    }
+}
+
+#[tokio::test]
 async fn servers_that_do_not_stream_are_read_whole() {
     let answer = json!({"choices": [{"index": 0, "finish_reason": "stop",
         "message": {"role": "assistant", "content": [{"type": "text", "text": "whole"}]}}],
