@@ -143,17 +143,22 @@ impl Source<'_> {
             _ => response.content_length(),
         };
         let limit = self.file.bytes.or(announced);
+        let least = self.file.least_bytes();
         let most = self.file.most_bytes();
-        if let (Some(expected), Some(found)) = (self.file.bytes, announced)
-            && expected != found
-        {
-            discard(part)?;
-            return Err(self.wrong_size(expected, found));
+        // Where the answer is no range of the file, it may be a page of a portal or of a proxy: it says nothing of the
+        // bytes that came before.
+        let refuse = |expected: u64, found: u64| -> Result<AttemptEnd, RegistryError> {
+            if from > 0 {
+                discard(part)?;
+            }
+            Err(self.wrong_size(expected, found))
+        };
+        if let Some(announced) = announced.filter(|announced| *announced < least) {
+            return refuse(self.file.bytes.unwrap_or(self.file.about_bytes), announced);
         }
         has_room(part, limit.map_or(0, |limit| limit.saturating_sub(from)), length(part).saturating_sub(from))?;
         if let Some(announced) = announced.filter(|announced| *announced > most) {
-            discard(part)?;
-            return Err(self.wrong_size(most, announced));
+            return refuse(most, announced);
         }
         keep_tag(&response, part)?;
         let file = File::options().create(true).append(from > 0).write(true).truncate(from == 0).open(part).await;

@@ -345,6 +345,33 @@ async fn a_file_that_changed_meanwhile_is_not_mixed_with_the_old_one() {
 }
 
 #[tokio::test]
+async fn a_page_in_the_place_of_the_rest_leaves_what_came() {
+    let bench = Bench::new().await;
+    let half = part(&bench.path("graph.onnx"));
+    std::fs::create_dir_all(bench.path("")).unwrap();
+    std::fs::write(&half, &graph()[..1_500]).unwrap();
+    std::fs::write(download::tag_of(&half), "\"1\"").unwrap();
+    for page in [b"<html>Sign in</html>".to_vec(), vec![b' '; 9_000]] {
+        let found = format!("it has {} bytes and should have 5000", page.len());
+        // It has no ETag, so that it is the answer to any request.
+        bench.host.put("graph.onnx", HostedFile { bytes: page, ..HostedFile::default() });
+        bench.fails(&found).await;
+        assert_eq!(bench.host.asked(), [("base/graph.onnx".to_owned(), Some(1_500))]);
+        assert_eq!(read(&half), graph()[..1_500]);
+    }
+    bench.host.put("graph.onnx", HostedFile { bytes: graph(), tag: Some("\"1\""), ..HostedFile::default() });
+    bench.pull().await.unwrap();
+    assert_eq!(bench.host.asked()[0].1, Some(1_500), "the next pull resumes");
+    assert_eq!(read(&bench.path("graph.onnx")), graph());
+    // A range of another file says that what came is none of it.
+    std::fs::remove_file(bench.path("graph.onnx")).unwrap();
+    std::fs::write(&half, &graph()[..1_500]).unwrap();
+    bench.host.put("graph.onnx", HostedFile { bytes: graph()[1..].to_vec(), ..HostedFile::default() });
+    bench.fails("it has 4999 bytes and should have 5000").await;
+    assert!(!half.exists());
+}
+
+#[tokio::test]
 async fn a_model_with_one_file_missing_does_not_count() {
     let bench = Bench::new().await;
     bench.host.put("x/config.json", HostedFile { status: Some((404, 9)), ..HostedFile::default() });
@@ -461,8 +488,13 @@ async fn a_file_without_checksum_has_at_least_half_of_its_size() {
     "#;
     bench.catalog = Catalog::read("test", text).unwrap();
     let model = |n: usize| [&b"lmgg"[..], &vec![7; n]].concat();
+    let half = part(&bench.path("ggml-m.bin"));
+    std::fs::create_dir_all(bench.path("")).unwrap();
+    std::fs::write(&half, model(1_000)).unwrap();
+    std::fs::write(download::tag_of(&half), "\"1\"").unwrap();
     bench.host.put("ggml-m.bin", HostedFile { bytes: model(900_000), ..HostedFile::default() });
     bench.fails("it has 900004 bytes and should have 2000000").await;
+    assert_eq!(read(&half), model(1_000), "it is another file: what came of this one is kept");
     bench.host.put("ggml-m.bin", HostedFile { bytes: vec![b'x'; 2_000_000], ..HostedFile::default() });
     bench.fails("is not a ggml model").await;
     bench.host.put("ggml-m.bin", HostedFile { bytes: model(1_100_000), ..HostedFile::default() });
