@@ -43,6 +43,8 @@ const SLICE: usize = RATE.hz() as usize / 10;
 const PARTS: usize = 16;
 /// How long a client may read nothing while there is something to read.
 const STALL: Duration = Duration::from_secs(30);
+/// Why sound ends before its end, where the engine did not fail.
+const CUT_OFF: &str = "the reader took too long, or the server stops";
 
 type Sound = BoxStream<'static, Result<SpeechPiece, TtsError>>;
 
@@ -217,7 +219,7 @@ fn answer(wish: &SpeechSpec, mut parts: mpsc::Receiver<Part>) -> Response {
                 Some(Part::End) => return,
                 // The connection is aborted, because the audio is incomplete.
                 Some(Part::Failed(error)) => yield Err(std::io::Error::other(error.message)),
-                None => yield Err(std::io::Error::other("the reader took too long, or the server stops")),
+                None => yield Err(std::io::Error::other(CUT_OFF)),
             }
         }
     };
@@ -228,16 +230,15 @@ fn events(mut parts: mpsc::Receiver<Part>, input_tokens: u64) -> impl Stream<Ite
     let event = |data: serde_json::Value| Ok(Event::default().data(data.to_string()));
     async_stream::stream! {
         let mut n_samples = 0;
-        while let Some(part) = parts.recv().await {
-            match part {
-                Part::BodyPart(piece) => {
+        loop {
+            match parts.recv().await {
+                Some(Part::BodyPart(piece)) => {
                     n_samples = piece.n_samples;
                     if !piece.bytes.is_empty() {
                         yield event(json!({"type": "speech.audio.delta", "audio": BASE64.encode(&piece.bytes)}));
                     }
                 }
-                Part::Failed(error) => yield event(json!({"error": error.object()})),
-                Part::End => {
+                Some(Part::End) => {
                     let ms = n_samples * 1_000 / u64::from(RATE.hz());
                     let output_tokens = spoken_tokens(ms);
                     let usage = json!({
@@ -245,8 +246,49 @@ fn events(mut parts: mpsc::Receiver<Part>, input_tokens: u64) -> impl Stream<Ite
                         "total_tokens": input_tokens + output_tokens,
                     });
                     yield event(json!({"type": "speech.audio.done", "usage": usage}));
+                    return;
+                }
+                Some(Part::Failed(error)) => {
+                    yield event(json!({"error": error.object()}));
+                    return;
+                }
+                None => {
+                    let error = ApiError::failed(format!("The speech was cut off: {CUT_OFF}."));
+                    yield event(json!({"error": error.object()}));
+                    return;
                 }
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use axum::body::to_bytes;
+
+    /// The events of an answer whose pump hands over these parts and ends.
+    async fn events_of(handed_over: Vec<Part>) -> String {
+        let (sender, parts) = mpsc::channel(PARTS);
+        for part in handed_over {
+            assert!(sender.try_send(part).is_ok(), "there is room");
+        }
+        drop(sender);
+        let response = Sse::new(events(parts, 7)).into_response();
+        let body = to_bytes(response.into_body(), usize::MAX).await.expect("a body");
+        String::from_utf8(body.to_vec()).expect("text")
+    }
+
+    #[tokio::test]
+    async fn events_end_with_the_last_one_or_with_an_error() {
+        let sound = || Part::BodyPart(BodyPart { bytes: Bytes::from_static(b"sound"), n_samples: 2_400 });
+        let whole = events_of(vec![sound(), Part::End]).await;
+        assert!(whole.contains("speech.audio.done") && !whole.contains("error"), "{whole}");
+        let failed = events_of(vec![sound(), Part::Failed(ApiError::failed("no memory"))]).await;
+        assert!(failed.contains("no memory") && !failed.contains("cut off"), "{failed}");
+        let cut_off = events_of(vec![sound()]).await;
+        assert!(cut_off.contains("speech.audio.delta") && !cut_off.contains("speech.audio.done"), "{cut_off}");
+        let error = cut_off.split("data: ").last().unwrap_or_default();
+        assert!(error.contains("\"error\":{") && error.contains("the server stops"), "{error}");
     }
 }
