@@ -92,6 +92,12 @@ async fn ask(hub: &Hub, method: Method, body: Option<Value>, key: Option<&str>) 
     (answer.status(), serde_json::from_slice(&answer.bytes().await.expect("a body")).unwrap_or(Value::Null))
 }
 
+/// The status of the page of a model.
+async fn model_status(hub: &Hub, model: &str) -> StatusCode {
+    let page = reqwest::get(format!("http://{}/v1/models/{model}", hub.address)).await.expect("an answer");
+    page.status()
+}
+
 /// What the hub's language model answers in a new session.
 async fn answer(hub: &Hub) -> String {
     let mut socket = hub.connect("").await;
@@ -138,10 +144,17 @@ async fn servers_are_found_and_one_is_connected_for_the_next_session() {
     let ready = reqwest::get(format!("http://{}/readyz", hub.address)).await.expect("an answer");
     let ready: Value = ready.json().await.expect("JSON");
     assert_eq!(ready["remote"]["llm"]["model"], "llama3.2:latest", "{ready}");
+    let listed = reqwest::get(format!("http://{}/v1/models", hub.address)).await.expect("an answer");
+    let listed: Value = listed.json().await.expect("JSON");
+    let models = listed["data"].as_array().expect("models");
+    let model = models.iter().find(|model| model["task"] == "language").expect("a language model");
+    assert_eq!((&model["id"], &model["engine"]), (&json!("llama3.2:latest"), &json!("openai")));
+    assert_eq!(model_status(&hub, "llama3.2:latest").await, StatusCode::OK);
 
     let (status, said) = ask(&hub, Method::DELETE, None, None).await;
     assert_eq!((status, &said["active"]["engine"]), (StatusCode::OK, &json!("assistant")), "{said}");
     assert!(!answer(&hub).await.contains("I am a model."));
+    assert_eq!(model_status(&hub, "llama3.2:latest").await, StatusCode::NOT_FOUND);
     drop(running);
     hub.stop().await;
 }

@@ -167,6 +167,11 @@ pub(super) fn names(speech: &SpeechParts) -> Names {
         chosen.filter(|model| !model.is_empty()).or_else(configured).unwrap_or_default()
     };
     let [tts_model, stt_model, llm_model] = ["tts", "stt", "llm"].map(model);
+    let active_llm = speech.sessions.models.manager().map(|manager| manager.active_llm());
+    let llm_model = match active_llm {
+        Some((connected, true)) => named(EngineStage::Llm, &connected.engine, &connected.model),
+        _ => llm_model,
+    };
     Names { tts_model, stt_model, llm_model, voice: speech.sessions.setup().voice.clone(), scope: VoiceScope::Nobody }
 }
 
