@@ -22,6 +22,7 @@ use reqwest::{Client, Method, StatusCode};
 use serde_json::{Value, json};
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 const REGISTRY: &str = r#"
 [[model]]
@@ -87,7 +88,8 @@ precision = "fp32"
 files = [{ role = "graph", path = "icelandic.onnx", about_mb = 1 }]
 "#;
 
-/// Transcribes "old" without a model and "new" with one; a model that starts with "x" cannot be loaded.
+/// Transcribes "old" without a model and "new" with one; a model that starts with "x" cannot be loaded, and one that
+/// starts with "slow" is loaded once there is a file `ears.go` beside it.
 struct Puppets;
 
 impl EngineFactory for Puppets {
@@ -107,6 +109,9 @@ impl EngineFactory for Puppets {
         let model = std::fs::read_to_string(&config.stt.model).unwrap_or_default();
         if model.starts_with('x') {
             return Err(StageFailure::new("stt", "whisper", "it is no model of mine"));
+        }
+        while model.starts_with("slow") && !Path::new(&config.stt.model).with_extension("go").exists() {
+            std::thread::sleep(Duration::from_millis(5));
         }
         let hears = if config.stt.engine == "whisper" { "new" } else { "old" };
         Ok(Arc::new(FakeStt::hears([hears; 3])))
@@ -256,6 +261,31 @@ async fn a_model_that_cannot_be_loaded_is_told_and_the_old_engine_goes_on() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_model_that_is_being_loaded_is_no_pull_to_cancel() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let mirror = mirror("slow model");
+    let hub = start(folder.path(), mirror.url(""), Keys::default()).await;
+    ask(&hub, Method::POST, "/api/models/ears/pull", &[]).await;
+    loop {
+        let (_, seen) = ask(&hub, Method::GET, "/api/models", &[]).await;
+        let ears = seen["models"].as_array().expect("models").iter().find(|model| model["name"] == "ears");
+        let state = ears.expect("ours")["pull"]["state"].clone();
+        if state == "loading" {
+            break;
+        }
+        assert_eq!(state, "pulling", "{seen}");
+    }
+    let (status, said) = ask(&hub, Method::DELETE, "/api/models/ears/pull", &[]).await;
+    assert_eq!((status, &said["error"]["code"]), (StatusCode::CONFLICT, &json!("model_in_use")), "{said}");
+    assert!(said["error"]["message"].as_str().expect("text").contains("is being loaded"), "{said}");
+    std::fs::write(folder.path().join("models/ears/ears.go"), "").expect("written");
+    let last = end_of_pull(&hub).await;
+    assert_eq!((&last["state"], &last["serves"]), (&json!("done"), &json!(true)), "{last}");
+    assert_eq!(ask(&hub, Method::DELETE, "/api/models/ears/pull", &[]).await.0, StatusCode::NOT_FOUND);
+    hub.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_mirror_without_the_file_is_told_and_the_hub_lives() {
     let folder = tempfile::tempdir().expect("a folder");
     let mirror = mirror("");
@@ -378,7 +408,7 @@ async fn transcriptions_and_jobs_may_name_one_too_and_it_is_listed() {
             if !["queued", "running"].contains(&job["status"].as_str().expect("a status")) {
                 break job;
             }
-            tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+            tokio::time::sleep(Duration::from_millis(5)).await;
         }
     };
     let job = submit().await;

@@ -18,7 +18,7 @@ use axum::Json;
 use axum::extract::{Extension, Path, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
-use pull_table::IN_THE_LOG;
+use pull_table::{CancelResult, IN_THE_LOG};
 use serde_json::{Value, json};
 use std::sync::Arc;
 
@@ -171,7 +171,7 @@ pub(in crate::server) async fn progress(
     }
 }
 
-/// `DELETE /api/models/{name}/pull`: ends the pull. What it has brought is kept for the next one.
+/// `DELETE /api/models/{name}/pull`: ends the pull while it fetches. What it has brought is kept for the next one.
 pub(in crate::server) async fn cancel(
     State(api): State<Arc<ApiParts>>,
     _: Admin,
@@ -179,8 +179,15 @@ pub(in crate::server) async fn cancel(
     Extension(client): Extension<Client>,
     Path(name): Path<String>,
 ) -> Response {
-    if !api.pulls.cancel(&name) {
-        return refused(StatusCode::NOT_FOUND, "not_found", "This model is not being pulled.");
+    match api.pulls.cancel(&name) {
+        CancelResult::Cancelled => {}
+        CancelResult::IsLoading => {
+            let message = "This model is being loaded. It can be removed afterwards, where it does not serve.";
+            return refused(StatusCode::CONFLICT, "model_in_use", message);
+        }
+        CancelResult::NotRunning => {
+            return refused(StatusCode::NOT_FOUND, "not_found", "This model is not being pulled.");
+        }
     }
     api.sessions.access.security.act(
         client,

@@ -32,6 +32,17 @@ impl Pull {
     }
 }
 
+/// What became of a request to cancel a pull.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum CancelResult {
+    /// The pull ends, and its model is not loaded.
+    Cancelled,
+    /// All files are there, and the model is being loaded: the pull goes on.
+    IsLoading,
+    /// No pull of the model is running.
+    NotRunning,
+}
+
 /// The state of a pull.
 #[derive(Clone, Debug, Serialize)]
 #[serde(tag = "state", rename_all = "lowercase")]
@@ -87,11 +98,20 @@ impl PullTable {
         self.lock().get(without_precision(name)).map(|pull| pull.state.clone())
     }
 
-    /// Ends the pull of a model; false if none is running.
-    pub(super) fn cancel(&self, name: &str) -> bool {
+    /// Ends the pull of a model, as long as it fetches.
+    pub(super) fn cancel(&self, name: &str) -> CancelResult {
         let pulls = self.lock();
-        let running = pulls.get(without_precision(name)).filter(|pull| pull.is_running());
-        running.inspect(|pull| pull.cancel.cancel()).is_some()
+        let Some(pull) = pulls.get(without_precision(name)) else { return CancelResult::NotRunning };
+        // While the state is borrowed, the pull does not begin to load: see `begin_loading`.
+        let state = pull.state.borrow();
+        match &*state {
+            State::Pulling(_) => {
+                pull.cancel.cancel();
+                CancelResult::Cancelled
+            }
+            State::Loading => CancelResult::IsLoading,
+            State::Done { .. } | State::Failed { .. } => CancelResult::NotRunning,
+        }
     }
 
     /// Forgets the pull of a removed model.
@@ -114,5 +134,36 @@ impl PullTable {
         let cancel = CancellationToken::new();
         pulls.insert(name.into(), Pull { state, cancel: cancel.clone() });
         Ok((sender, cancel))
+    }
+}
+
+/// Reports that the model of a pull is being loaded; false if the pull was cancelled before.
+pub(super) fn begin_loading(reported: &watch::Sender<State>, cancel: &CancellationToken) -> bool {
+    reported.send_if_modified(|state| {
+        if cancel.is_cancelled() {
+            return false;
+        }
+        *state = State::Loading;
+        true
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pull_is_cancelled_as_long_as_it_fetches() {
+        let pulls = PullTable::default();
+        assert_eq!(pulls.cancel("ears"), CancelResult::NotRunning);
+        let (reported, cancel) = pulls.begin("ears").expect("none is running");
+        assert_eq!((pulls.cancel("ears:f16"), cancel.is_cancelled()), (CancelResult::Cancelled, true));
+        assert!(!begin_loading(&reported, &cancel), "all files came at the moment of the cancellation");
+        reported.send_replace(State::Failed { message: "Cancelled.".into() });
+        assert_eq!(pulls.cancel("ears"), CancelResult::NotRunning);
+
+        let (reported, cancel) = pulls.begin("ears").expect("none is running");
+        assert!(begin_loading(&reported, &cancel));
+        assert_eq!((pulls.cancel("ears"), cancel.is_cancelled()), (CancelResult::IsLoading, false));
     }
 }

@@ -1,6 +1,6 @@
 //! The pulls of a running hub: one task per pull, observed through a watch channel.
 
-use super::pull_table::State;
+use super::pull_table::{State, begin_loading};
 use crate::assembly::{ActiveEngines, CLUSTER, EngineManager};
 use crate::server::api::parts::ApiParts;
 use crate::server::api::readers::ListenerPlace;
@@ -73,10 +73,7 @@ async fn pulled(
     };
     match fetched.await {
         Ok(Some(())) => {}
-        Ok(None) => {
-            let message = "Cancelled. What came is kept, and the next pull continues with it.".into();
-            return State::Failed { message };
-        }
+        Ok(None) => return cancelled(),
         Err(error) => {
             tracing::warn!(model = entry.name, error = with_causes(&error), "the model cannot be fetched");
             return State::Failed { message: error.to_string() };
@@ -94,7 +91,9 @@ async fn pulled(
         );
         return State::Done { serves: false, message };
     }
-    reported.send_replace(State::Loading);
+    if !begin_loading(reported, cancel) {
+        return cancelled();
+    }
     let loading = manager.clone();
     match tokio::task::spawn_blocking(move || loading.load()).await {
         Ok(Ok(standing)) => settled(sessions, entry, variant, standing),
@@ -105,6 +104,10 @@ async fn pulled(
         }
         Err(_) => State::Failed { message: "Installed, but its engine failed during loading.".into() },
     }
+}
+
+fn cancelled() -> State {
+    State::Failed { message: "Cancelled. What came is kept, and the next pull continues with it.".into() }
 }
 
 /// Sets the loaded engines for new sessions, and returns whether they include the model.
