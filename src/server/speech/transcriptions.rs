@@ -164,9 +164,9 @@ impl TranscriptionTask {
             stretches,
             form,
             duration,
+            written: PartialTranscript::new(&options),
             options,
             timeout: setup.stt_timeout,
-            written: PartialTranscript::default(),
         }
     }
 

@@ -1,7 +1,7 @@
 //! A transcript as it is written: JSON, text, subtitles.
 
 use super::form::{Form, Shape};
-use antiphon_engine_api::stt::{DETECT_LANGUAGE, Segment, TokenLogprob, Transcript};
+use antiphon_engine_api::stt::{DETECT_LANGUAGE, Segment, SttOptions, TokenLogprob, Transcript};
 use antiphon_engine_api::vad::RATE;
 use antiphon_text::words::is_spaced;
 use antiphon_types::{Samples, language_name};
@@ -22,9 +22,18 @@ pub(super) struct PartialTranscript {
     segments: Vec<Segment>,
     logprobs: Vec<TokenLogprob>,
     language: Option<String>,
+    /// The language that the engine is asked for, where it names none.
+    requested: Option<String>,
 }
 
 impl PartialTranscript {
+    /// Nothing yet, of audio for which the engine gets these options.
+    pub(super) fn new(options: &SttOptions) -> Self {
+        // A translation is English, whatever is spoken.
+        let requested = options.language_or(None).filter(|_| !options.translate).map(str::to_owned);
+        Self { requested, ..Self::default() }
+    }
+
     /// Adds an utterance that begins at `start` and lasts `n` samples; gives what it adds to the text, empty where nothing was
     /// said. An engine without times gives the stretch's own.
     pub(super) fn add(&mut self, transcript: Transcript, start: Samples, n: Samples) -> String {
@@ -35,7 +44,8 @@ impl PartialTranscript {
         if transcript.language.is_some() {
             self.language = transcript.language;
         }
-        let blank = self.language.as_deref().is_none_or(is_spaced);
+        let language = self.language.as_deref().or(self.requested.as_deref());
+        let blank = language.is_none_or(is_spaced);
         let delta = if self.text.is_empty() || !blank { text.to_owned() } else { format!(" {text}") };
         self.text.push_str(&delta);
         self.logprobs.extend(transcript.logprobs.unwrap_or_default());
@@ -278,5 +288,22 @@ mod tests {
             written.add(transcript, Samples(0), Samples(16_000));
         }
         assert_eq!(written.text(), "你好世界");
+    }
+
+    #[test]
+    fn the_requested_language_decides_about_blanks_where_the_engine_names_none() {
+        let joined = |language: &str, translate| {
+            let options = SttOptions { language: Some(language.into()), translate, ..SttOptions::default() };
+            let mut written = PartialTranscript::new(&options);
+            for text in ["你好", "世界"] {
+                let transcript = Transcript { text: text.into(), ..Transcript::default() };
+                written.add(transcript, Samples(0), Samples(16_000));
+            }
+            written.text().to_owned()
+        };
+        assert_eq!(joined("zh", false), "你好世界");
+        assert_eq!(joined("en", false), "你好 世界");
+        assert_eq!(joined(DETECT_LANGUAGE, false), "你好 世界");
+        assert_eq!(joined("zh", true), "你好 世界", "a translation is English");
     }
 }
