@@ -58,25 +58,34 @@ pub enum DecodeError {
     },
 }
 
-/// The playing time of the file, from its packet durations. Takes milliseconds even for hours of audio.
+/// The playing time of the file, from its packet durations; a packet without one lasts until the next one. The file may
+/// state any duration: only decoding shows how much audio it holds. Takes milliseconds even for hours of audio.
 ///
 /// # Errors
 /// [`DecodeError::TooLong`] above `longest`; [`DecodeError::Empty`] without packets; other errors if the file cannot be
 /// read.
 pub fn duration(file: Bytes, longest: Duration) -> Result<Duration, DecodeError> {
     let mut track = Track::open(file)?;
-    let mut end = Duration::ZERO;
-    let mut summed = Duration::ZERO;
+    let mut link = track.link;
+    let mut whole = Duration::ZERO;
+    // Some containers omit the durations of all packets, or of all but the last one; in others the first timestamp is
+    // arbitrary. This is the timestamp of the last packet, if it has no duration.
+    let mut undated: Option<u64> = None;
     while let Some(packet) = track.next()? {
-        let ticks = |n: u64| track.ticks(n);
-        summed += ticks(packet.dur.get());
-        end = end.max(ticks(packet.pts.max(Timestamp::ZERO).get() as u64) + ticks(packet.dur.get()));
-        // Some containers omit packet durations; in others the first timestamp is arbitrary.
-        if summed > longest || (summed.is_zero() && end > longest) {
+        if track.link != link {
+            link = track.link;
+            undated = None;
+        }
+        let begins = packet.pts.max(Timestamp::ZERO).get() as u64;
+        if let Some(before) = undated {
+            whole += track.ticks(begins.saturating_sub(before));
+        }
+        whole += track.ticks(packet.dur.get());
+        undated = packet.block_dur().is_zero().then_some(begins);
+        if whole > longest {
             return Err(DecodeError::TooLong { longest });
         }
     }
-    let whole = if summed.is_zero() { end } else { summed };
     if whole.is_zero() { Err(DecodeError::Empty) } else { Ok(whole) }
 }
 

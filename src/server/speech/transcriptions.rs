@@ -13,7 +13,7 @@ use super::parts::{SpeechParts, check};
 use super::waiting::{self, Retry};
 use super::written::PartialTranscript;
 use crate::assembly::CLUSTER;
-use crate::server::access::limits::{Count, Resource, Spender};
+use crate::server::access::limits::{Charge, Count, Resource, Spender};
 use crate::server::sessions::load::ApiRequests;
 use antiphon_engine_api::Engines;
 use antiphon_engine_api::stt::{Stt, SttError, SttOptions, Transcript, requested_language};
@@ -74,24 +74,27 @@ async fn written_down(
         let ms = u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
         check(speech, &spender, Resource::Transcription)?;
         let charge = spender.charge(Resource::Transcription, Count::TranscribedMs, ms);
-        let mut listening = TranscriptionTask::new(speech, (form, engines), duration, longest);
+        let mut listening = TranscriptionTask::new(speech, (form, engines), duration, longest, charge);
         listening.options.meter = metered.meter("stt", spender.requester(), &spender.consumer);
-        Ok((listening, charge))
+        Ok(listening)
     };
-    let (mut listening, mut charge) = match begun.await {
+    let mut listening = match begun.await {
         Ok(begun) => begun,
         Err(error) => return ended::<ApiError>(metered, error),
     };
+    let first = listening.next().await;
+    if first.is_err() {
+        // What fails with its first words was not served.
+        listening.charge.waive();
+    }
     if listening.form.stream {
         // An engine's failure is an HTTP status as long as nothing was sent.
-        let first = listening.next().await.inspect_err(|_| charge.waive());
         return match first {
             Err(error) => ended(metered, error),
             Ok(first) => Sse::new(events(listening, first, metered)).keep_alive(KeepAlive::new()).into_response(),
         };
     }
-    // What fails with its first words was not served.
-    let mut heard = listening.next().await.inspect_err(|_| charge.waive());
+    let mut heard = first;
     loop {
         heard = match heard {
             Ok(Some(_)) => listening.next().await,
@@ -132,7 +135,10 @@ struct TranscriptionTask {
     decoders: Option<Arc<Semaphore>>,
     load: ApiRequests,
     form: Form,
+    /// As the file states it, or as much of it as was decoded, where that is more.
     duration: Duration,
+    /// For the duration.
+    charge: Charge,
     options: SttOptions,
     /// `stt.timeout_ms`.
     timeout: Duration,
@@ -140,7 +146,13 @@ struct TranscriptionTask {
 }
 
 impl TranscriptionTask {
-    fn new(speech: &SpeechParts, (mut form, engines): (Form, Engines), duration: Duration, longest: Duration) -> Self {
+    fn new(
+        speech: &SpeechParts,
+        (mut form, engines): (Form, Engines),
+        duration: Duration,
+        longest: Duration,
+        charge: Charge,
+    ) -> Self {
         let setup = speech.sessions.setup();
         let segments = !matches!(form.shape, super::form::Shape::Json | super::form::Shape::Text);
         let long = engines.stt.takes_long_stretches(segments);
@@ -164,6 +176,7 @@ impl TranscriptionTask {
             stretches,
             form,
             duration,
+            charge,
             written: PartialTranscript::new(&options),
             options,
             timeout: setup.stt_timeout,
@@ -174,6 +187,9 @@ impl TranscriptionTask {
     async fn next(&mut self) -> Result<Option<String>, ApiError> {
         let Some(Stretch { start, pcm }) = self.stretches.next().await? else { return Ok(None) };
         let n = Samples(pcm.len() as u64);
+        let end = start + n;
+        self.duration = self.duration.max(end.duration(RATE));
+        self.charge.at_least(end.as_ms(RATE));
         let mut transcript = self.transcribe(&pcm).await?;
         self.options.speaker = transcript.speaker.take().or_else(|| self.options.speaker.take());
         let added = self.written.add(transcript, start, n);
@@ -274,12 +290,28 @@ fn events(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::LimitsConfig;
+    use crate::server::access::keys::Keys;
+    use crate::server::access::limits::Limits;
+    use crate::server::edge::client::Client;
+    use antiphon_audio::wav;
     use antiphon_engine_api::fakes::stt::FakeStt;
     use antiphon_engine_api::fakes::vad::FakeVad;
+    use antiphon_types::Pcm;
 
     const SECONDS: fn(u64) -> Duration = Duration::from_secs;
     /// A stretch of ten seconds.
     static STRETCH: [i16; 160_000] = [1; 160_000];
+
+    fn limits() -> Limits {
+        Limits::new(LimitsConfig::default(), &Keys::default())
+    }
+
+    fn charge(limits: &Limits, ms: u64) -> Charge {
+        let client = Client::direct([127, 0, 0, 1].into(), false);
+        let spender = Spender { consumer: limits.consumer(None, client), client, owner: None };
+        spender.charge(Resource::Transcription, Count::TranscribedMs, ms)
+    }
 
     fn listening(stt: FakeStt, n_places: usize) -> TranscriptionTask {
         TranscriptionTask {
@@ -289,6 +321,7 @@ mod tests {
             load: ApiRequests::default(),
             form: Form::default(),
             duration: SECONDS(10),
+            charge: charge(&limits(), 10_000),
             options: SttOptions::default(),
             timeout: SECONDS(15),
             written: PartialTranscript::default(),
@@ -325,6 +358,26 @@ mod tests {
         assert_eq!(listening(stt, 1).transcribe(&STRETCH).await.expect("heard").text, "all of it");
         let stt = slow(0).refusing(usize::MAX);
         assert!(listening(stt, 1).transcribe(&STRETCH).await.expect_err("given up").is_busy());
+    }
+
+    #[tokio::test]
+    async fn a_file_that_states_too_little_is_charged_for_what_it_holds() {
+        let limits = limits();
+        let speech = Pcm { rate: RATE, samples: vec![9_000; 3 * RATE.hz() as usize] };
+        let mut task = TranscriptionTask {
+            stretches: listening::stretches(wav::write(&speech).into(), SECONDS(60), Arc::new(FakeVad), false),
+            duration: SECONDS(1),
+            charge: charge(&limits, 1_000),
+            ..listening(FakeStt::hears(["all of it"]), 1)
+        };
+        while task.next().await.expect("it is written down").is_some() {}
+        let reported = task.duration.as_secs_f64();
+        drop(task);
+        let usage = serde_json::to_value(limits.usage(None)).expect("JSON");
+        let charged = usage[0]["total"]["transcription_seconds"].as_f64().expect("seconds");
+        for seconds in [reported, charged] {
+            assert!((2.9..=3.0).contains(&seconds), "reported: {reported}, charged: {charged}");
+        }
     }
 
     #[tokio::test(start_paused = true)]

@@ -55,6 +55,18 @@ fn what_other_programs_write_is_read() {
     }
 }
 
+#[test]
+fn packets_without_a_duration_last_until_the_next_one() {
+    let (_, live) = FOREIGN.into_iter().find(|(name, _)| *name == "live webm").unwrap();
+    // The default duration of its packets becomes a void element: the last packet alone has one, of 7 ms.
+    let default_duration = [0x23, 0xE3, 0x83, 0x84];
+    let at = live.windows(4).position(|four| four == default_duration).unwrap();
+    let mut file = live.to_vec();
+    file[at..at + 2].copy_from_slice(&[0xEC, 0x86]);
+    let measured = duration(Bytes::from(file), LONGEST).unwrap().as_secs_f64();
+    assert!((0.98..1.1).contains(&measured), "{measured} s");
+}
+
 /// One second of 440 Hz as WAV, with these lengths of the file and of its audio.
 fn wav_stating(file: u32, audio: u32) -> Vec<u8> {
     let mut wav = made(FileFormat::Wav, 1);

@@ -127,6 +127,15 @@ pub(in crate::server) struct Charge {
 }
 
 impl Charge {
+    /// It costs this amount, where that is more than it was charged with.
+    pub(in crate::server) fn at_least(&mut self, amount: u64) {
+        let more = amount.saturating_sub(self.amount);
+        if more > 0 {
+            self.consumer.spend(self.of.0, more);
+            self.amount = amount;
+        }
+    }
+
     /// It costs nothing: the request failed.
     pub(in crate::server) fn waive(&mut self) {
         self.consumer.give_back(self.of.0, std::mem::take(&mut self.amount));

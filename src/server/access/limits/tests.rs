@@ -136,6 +136,26 @@ async fn requests_at_once_are_charged_at_once_and_given_back_where_they_fail() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_charge_is_raised_where_a_request_costs_more() {
+    let keys = Keys::of(&["one"]);
+    let limits = limits("characters_per_minute = 10", &keys);
+    let owner = keys.find("one");
+    let eve = client(EVE);
+    let spender = Spender { consumer: limits.consumer(owner, eve), client: eve, owner };
+    let mut charge = spender.charge(Resource::Characters, Count::Characters, 5);
+    charge.at_least(20);
+    charge.waive();
+    drop(charge);
+    let mut charge = spender.charge(Resource::Characters, Count::Characters, 5);
+    charge.at_least(3);
+    assert!(spender.consumer.check(Resource::Characters).is_ok(), "it was given back, and 5 are left");
+    charge.at_least(10);
+    assert!(spender.consumer.check(Resource::Characters).is_err(), "they are used up");
+    drop(charge);
+    assert_eq!(serde_json::to_value(limits.usage(Some(owner))).unwrap()[0]["total"]["characters"], 10);
+}
+
+#[tokio::test(start_paused = true)]
 async fn hubs_take_from_each_other_what_a_key_used() {
     let keys = Keys::of(&["one"]);
     let [here, there] = [(); 2].map(|()| limits("requests_per_minute = 60\njobs_per_minute = 0", &keys));
