@@ -90,7 +90,6 @@ impl Voice {
         }
         let made = self.made(before, true)?;
         self.packed = Samples::ZERO;
-        self.opus = None;
         Ok(made)
     }
 
@@ -114,7 +113,9 @@ impl Voice {
         let rate = self.format.rate();
         let (size, partial) = match self.packing {
             Packing::Delta => (Samples::from_ms(MAX_DELTA_MS, rate), true),
-            Packing::PcmFrames | Packing::OpusFrames(_) => (Samples::from_ms(FRAME_MS, rate), all),
+            Packing::PcmFrames => (Samples::from_ms(FRAME_MS, rate), all),
+            // The encoder fills the last frame up.
+            Packing::OpusFrames(_) => (Samples::from_ms(FRAME_MS, rate), false),
         };
         let mut packets = Vec::new();
         let mut taken = 0;
@@ -127,10 +128,9 @@ impl Voice {
             let n = Samples(frame.len() as u64);
             self.packed += n;
             if let Packing::OpusFrames(delivery) = self.packing {
-                // Of what takes a packet more, the samples are counted once.
-                let mut left = n;
-                let keep = |payload| packets.push(Packet { payload, offset, n: std::mem::take(&mut left) });
-                encode_opus(&mut self.opus, delivery, frame, size, keep)?;
+                let mut keep =
+                    |bytes: &[u8]| packets.push(Packet { payload: Bytes::copy_from_slice(bytes), offset, n });
+                encoder(&mut self.opus, delivery)?.push(frame, &mut keep)?;
                 continue;
             }
             let mut bytes = Vec::with_capacity(frame.len() * self.format.bytes_per_sample());
@@ -138,29 +138,39 @@ impl Voice {
             packets.push(Packet { payload: Bytes::from(bytes), offset, n });
         }
         self.pending.drain(..taken);
+        if all && let Packing::OpusFrames(delivery) = self.packing {
+            self.end_opus(delivery, size, &mut packets)?;
+        }
         Ok(packets)
+    }
+
+    /// Ends the item's Opus packets, once: the last frame is padded with silence, and what the encoder still holds may take a
+    /// packet more, with the offset of the last frame.
+    fn end_opus(&mut self, delivery: Delivery, size: Samples, packets: &mut Vec<Packet>) -> Result<(), CodecError> {
+        let rest = std::mem::take(&mut self.pending);
+        if rest.is_empty() && self.opus.is_none() {
+            return Ok(());
+        }
+        let offset = if rest.is_empty() { self.packed.saturating_sub(size) } else { self.packed };
+        // Of two packets, the first counts the samples.
+        let mut left = Samples(rest.len() as u64);
+        let mut keep = |bytes: &[u8]| {
+            packets.push(Packet { payload: Bytes::copy_from_slice(bytes), offset, n: std::mem::take(&mut left) });
+        };
+        let opus = encoder(&mut self.opus, delivery)?;
+        opus.push(&rest, &mut keep)?;
+        opus.flush(&mut keep)?;
+        self.opus = None;
+        Ok(())
     }
 }
 
-/// One packet for one frame; the last frame of a response is padded with silence, and what the encoder still holds of it
-/// may take a packet more.
-fn encode_opus(
-    opus: &mut Option<OpusOut>,
-    delivery: Delivery,
-    frame: &[i16],
-    size: Samples,
-    mut keep: impl FnMut(Bytes),
-) -> Result<(), CodecError> {
-    let opus = match opus {
-        Some(opus) => opus,
-        None => opus.insert(OpusOut::new(delivery)?),
-    };
-    let mut sink = |bytes: &[u8]| keep(Bytes::copy_from_slice(bytes));
-    opus.push(frame, &mut sink)?;
-    if frame.len() < size.0 as usize {
-        opus.flush(&mut sink)?;
+/// The encoder of the item under way, made with its first frame.
+fn encoder(slot: &mut Option<OpusOut>, delivery: Delivery) -> Result<&mut OpusOut, CodecError> {
+    if slot.is_none() {
+        *slot = Some(OpusOut::new(delivery)?);
     }
-    Ok(())
+    Ok(slot.as_mut().expect("set just now"))
 }
 
 /// The resampler for `from`, replaced when an engine changes its rate.
@@ -169,4 +179,40 @@ fn resampler(slot: &mut Option<(SampleRate, Resampler)>, from: SampleRate, to: S
         *slot = Some((from, Resampler::new(from, to)));
     }
     &mut slot.as_mut().expect("set just now").1
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use antiphon_audio::codec::{OPUS_IN_RATE, OpusIn};
+
+    const RATE: SampleRate = SampleRate::HZ_24000;
+
+    fn sound(n: u64) -> Pcm {
+        let sample = |i: u64| ((i as f32 * 0.1).sin() * 10_000.0) as i16;
+        Pcm { rate: RATE, samples: (0..n).map(sample).collect() }
+    }
+
+    #[test]
+    fn an_opus_item_leaves_the_encoder_to_its_last_sample_whatever_its_length() {
+        let mut voice = Voice::new(Format::Pcm16, Packing::OpusFrames(Delivery::Reliable));
+        // The encoder holds 156 samples: from 325 samples in the last frame on they take a packet more.
+        for (n, n_packets) in [(480, 2), (481, 2), (804, 2), (805, 3), (960, 3), (100, 1)] {
+            let mut packets = voice.push(&sound(n)).unwrap().packets;
+            packets.extend(voice.finish().unwrap().packets);
+            assert_eq!(packets.len(), n_packets, "{n} samples");
+            let counted: u64 = packets.iter().map(|packet| packet.n.0).sum();
+            assert_eq!(counted, n, "each sample is counted once");
+            let last = n.div_ceil(480) - 1;
+            let offsets: Vec<u64> = packets.iter().map(|packet| packet.offset.0 / 480).collect();
+            let expect: Vec<u64> = (0..n_packets as u64).map(|at| at.min(last)).collect();
+            assert_eq!(offsets, expect, "{n} samples");
+            let mut heard = Vec::new();
+            let mut decoder = OpusIn::new().unwrap();
+            packets.iter().for_each(|packet| decoder.decode(&packet.payload, &mut heard).unwrap());
+            let held = Samples(n + 156).duration(RATE);
+            assert!(Samples(heard.len() as u64).duration(OPUS_IN_RATE) >= held, "{n} samples");
+            assert!(voice.finish().unwrap().packets.is_empty(), "an item ends once");
+        }
+    }
 }
