@@ -277,17 +277,62 @@ pub enum ServerEvent {
 impl ServerEvent {
     /// Whether the event is one of the hub's extensions, which clients of the Realtime API do not know.
     pub fn is_extension(&self) -> bool {
-        matches!(
-            self,
+        match self {
             Self::OutputHeld { .. }
-                | Self::OutputResumed { .. }
-                | Self::OutputAudioSent { .. }
-                | Self::TranscriptionDraft { .. }
-                | Self::Backchannel { .. }
-                | Self::Notice { .. }
-                | Self::Timeline { .. }
-                | Self::Session(_)
-        )
+            | Self::OutputResumed { .. }
+            | Self::OutputAudioSent { .. }
+            | Self::TranscriptionDraft { .. }
+            | Self::Backchannel { .. }
+            | Self::SpeechIgnored { .. }
+            | Self::Notice { .. }
+            | Self::Timeline { .. }
+            | Self::Session(_) => true,
+            Self::Error { .. }
+            | Self::SessionCreated { .. }
+            | Self::SessionUpdated { .. }
+            | Self::ConversationCreated { .. }
+            | Self::InputAudioCommitted { .. }
+            | Self::InputAudioCleared {}
+            | Self::SpeechStarted { .. }
+            | Self::SpeechStopped { .. }
+            | Self::IdleTimeout { .. }
+            | Self::KeyPressed { .. }
+            | Self::ItemAdded { .. }
+            | Self::ItemDone { .. }
+            | Self::ItemDeleted { .. }
+            | Self::ItemRetrieved { .. }
+            | Self::ItemTruncated { .. }
+            | Self::TranscriptionDelta { .. }
+            | Self::TranscriptionSegment { .. }
+            | Self::TranscriptionCompleted { .. }
+            | Self::TranscriptionFailed { .. }
+            | Self::ResponseCreated { .. }
+            | Self::ResponseDone { .. }
+            | Self::OutputItemAdded { .. }
+            | Self::OutputItemDone { .. }
+            | Self::ContentPartAdded { .. }
+            | Self::ContentPartDone { .. }
+            | Self::OutputTextDelta { .. }
+            | Self::OutputTextDone { .. }
+            | Self::OutputAudioDelta { .. }
+            | Self::OutputAudioDone { .. }
+            | Self::OutputTranscriptDelta { .. }
+            | Self::OutputTranscriptDone { .. }
+            | Self::FunctionArgumentsDelta { .. }
+            | Self::FunctionArgumentsDone { .. }
+            | Self::McpListInProgress { .. }
+            | Self::McpListCompleted { .. }
+            | Self::McpListFailed { .. }
+            | Self::McpArgumentsDelta { .. }
+            | Self::McpArgumentsDone { .. }
+            | Self::McpCallInProgress { .. }
+            | Self::McpCallCompleted { .. }
+            | Self::McpCallFailed { .. }
+            | Self::RateLimitsUpdated { .. }
+            | Self::OutputStarted { .. }
+            | Self::OutputStopped { .. }
+            | Self::OutputCleared { .. } => false,
+        }
     }
 }
 

@@ -328,6 +328,17 @@ fn every_name_of_the_protocol_is_there() {
 }
 
 #[test]
+fn what_only_this_hub_has_is_an_extension() {
+    // Of the output buffer, the protocol has the others.
+    let own = ["output_audio_buffer.held", "output_audio_buffer.resumed"];
+    for event in every_event() {
+        let line: Value = serde_json::from_str(&encode(&event, "event_1")).unwrap();
+        let name = line["type"].as_str().unwrap();
+        assert_eq!(event.is_extension(), name.starts_with("antiphon.") || own.contains(&name), "{name}");
+    }
+}
+
+#[test]
 fn the_fast_way_of_audio_says_the_same_as_the_derived_one() {
     let odd = PartAt::new(response_id(), ItemId::from("a\"b\\"), 3, 4);
     for audio in [&b""[..], b"a", b"ab", b"abc", &[0xff; 1000]] {
