@@ -54,8 +54,8 @@ pub(in crate::server::transport) struct Projection {
     responses: Vec<ResponseId>,
     /// Calls that wait for their result.
     calls: VecDeque<Call>,
-    /// The results of a response's calls are there, and the model is to go on when the response is done.
-    goes_on: bool,
+    /// The response whose calls all have their results: the model goes on once no response is under way.
+    goes_on_from: Option<ResponseId>,
     /// Ids of `session.update`s in order; `None`: the adapter's own.
     updates: VecDeque<Option<String>>,
     speaking: Option<SoundingReply>,
@@ -66,6 +66,9 @@ pub(in crate::server::transport) struct Projection {
 struct Call {
     id: String,
     name: String,
+    response: ResponseId,
+    /// Its response was stopped: the model does not go on for its result.
+    is_stopped: bool,
 }
 
 /// A reply that sounds.
@@ -98,7 +101,7 @@ impl Projection {
             partial: BTreeMap::new(),
             responses: Vec::new(),
             calls: VecDeque::new(),
-            goes_on: false,
+            goes_on_from: None,
             updates: VecDeque::new(),
             speaking: None,
             segments: Segments::default(),
@@ -228,8 +231,9 @@ impl Projection {
             ServerEvent::OutputItemAdded { item: Item { body: ItemBody::FunctionCall { name, .. }, .. }, .. } => {
                 self.push(&mut out, "llm-function-call-started", json!({"function_name": name}));
             }
-            ServerEvent::FunctionArgumentsDone { call_id, name, arguments, .. } => {
-                let call = Call { id: call_id.clone(), name: name.clone() };
+            ServerEvent::FunctionArgumentsDone { at, call_id, name, arguments } => {
+                let response = at.response_id.clone();
+                let call = Call { id: call_id.clone(), name: name.clone(), response, is_stopped: false };
                 self.called(call, arguments, &mut out);
             }
             ServerEvent::ResponseDone { response } => self.done(response, &mut out),
@@ -378,17 +382,17 @@ impl Projection {
         out.to_session.push(create(ItemBody::FunctionCallOutput { call_id: call.id.clone(), output }));
         let data = json!({"function_name": call.name, "tool_call_id": call.id, "cancelled": false, "result": result});
         self.push(out, "llm-function-call-stopped", data);
-        if self.calls.is_empty() {
-            self.goes_on = true;
+        let is_last = self.calls.iter().all(|other| other.response != call.response);
+        if is_last && !call.is_stopped {
+            self.goes_on_from = Some(call.response);
             self.go_on(out);
         }
         Ok(())
     }
 
-    /// The model goes on with the results, once the response that called is done.
+    /// The model goes on with the results, once no response is under way.
     fn go_on(&mut self, out: &mut Outgoing) {
-        if self.goes_on && self.responses.is_empty() {
-            self.goes_on = false;
+        if self.responses.is_empty() && self.goes_on_from.take().is_some() {
             out.to_session.push(respond(ResponseParams::default()));
         }
     }
@@ -438,12 +442,19 @@ impl Projection {
         if self.calls.len() >= MAX_WAITING {
             self.calls.pop_front();
         }
+        // The response calls once more: the results so far are not all.
+        self.goes_on_from.take_if(|from| *from == call.response);
         self.calls.push_back(call);
         self.push(out, "llm-function-call-in-progress", data);
     }
 
     fn done(&mut self, response: &Response, out: &mut Outgoing) {
         self.responses.retain(|id| response.id != *id);
+        if response.status == ResponseStatus::Cancelled {
+            let of_response = self.calls.iter_mut().filter(|call| call.response == response.id);
+            of_response.for_each(|call| call.is_stopped = true);
+            self.goes_on_from.take_if(|from| *from == response.id);
+        }
         self.complete();
         self.segments.open.clear();
         self.push(out, "bot-llm-stopped", Value::Null);
@@ -556,7 +567,7 @@ fn respond(params: ResponseParams) -> InboundPayload {
 mod tests {
     use super::*;
 
-    use antiphon_protocol::PartAt;
+    use antiphon_protocol::{ItemAt, PartAt};
 
     const PAUSE: Duration = Duration::from_secs(2);
 
@@ -667,6 +678,84 @@ mod tests {
             assert_eq!(to_joined, []);
             assert_eq!(projection.keys_end_at(), None);
         }
+    }
+
+    fn begins(projection: &mut Projection, response: &str) {
+        let response = Box::new(Response::new(response.into(), None));
+        projection.event(&ServerEvent::ResponseCreated { response });
+    }
+
+    /// A response makes a call.
+    fn calls(projection: &mut Projection, response: &str, call_id: &str) {
+        let at = ItemAt { response_id: response.into(), item_id: call_id.into(), output_index: 0 };
+        let call_id = call_id.to_owned();
+        let name = "look_up".to_owned();
+        let arguments = "{}".to_owned();
+        projection.event(&ServerEvent::FunctionArgumentsDone { at, call_id, name, arguments });
+    }
+
+    /// A response ends. Whether the model goes on.
+    fn ends(projection: &mut Projection, response: &str, status: ResponseStatus) -> bool {
+        let mut response = Box::new(Response::new(response.into(), None));
+        response.status = status;
+        goes_on(&projection.event(&ServerEvent::ResponseDone { response }))
+    }
+
+    /// The client gives the result of a call. Whether the model goes on.
+    fn result(projection: &mut Projection, call_id: &str) -> bool {
+        let data = json!({"tool_call_id": call_id, "result": "done"});
+        let outgoing = message(projection, "llm-function-call-result", data);
+        assert!(kinds(&outgoing.to_client).iter().all(|kind| *kind != "error-response"), "{call_id} waits");
+        goes_on(&outgoing)
+    }
+
+    fn goes_on(outgoing: &Outgoing) -> bool {
+        outgoing.to_session.contains(&respond(ResponseParams::default()))
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_model_goes_on_when_the_calls_of_one_response_have_their_results() {
+        let mut projection = projection();
+        begins(&mut projection, "r1");
+        calls(&mut projection, "r1", "never");
+        assert!(!ends(&mut projection, "r1", ResponseStatus::Completed));
+        begins(&mut projection, "r2");
+        calls(&mut projection, "r2", "a");
+        calls(&mut projection, "r2", "b");
+        assert!(!ends(&mut projection, "r2", ResponseStatus::Completed));
+        assert!(!result(&mut projection, "b"), "the response has another call");
+        assert!(result(&mut projection, "a"), "an earlier response's call without a result holds nothing up");
+        assert!(result(&mut projection, "never"), "its late result counts, too");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_model_goes_on_once_the_response_that_called_is_done() {
+        let mut projection = projection();
+        begins(&mut projection, "r1");
+        calls(&mut projection, "r1", "a");
+        assert!(!result(&mut projection, "a"), "the response is under way");
+        assert!(ends(&mut projection, "r1", ResponseStatus::Completed));
+        begins(&mut projection, "r2");
+        calls(&mut projection, "r2", "b");
+        assert!(!result(&mut projection, "b"));
+        calls(&mut projection, "r2", "c");
+        assert!(!ends(&mut projection, "r2", ResponseStatus::Completed), "it has called once more");
+        assert!(result(&mut projection, "c"));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_model_does_not_go_on_for_a_response_that_was_stopped() {
+        let mut projection = projection();
+        begins(&mut projection, "r1");
+        calls(&mut projection, "r1", "a");
+        calls(&mut projection, "r1", "b");
+        assert!(!result(&mut projection, "a"));
+        assert!(!ends(&mut projection, "r1", ResponseStatus::Cancelled));
+        assert!(!result(&mut projection, "b"), "only the conversation keeps it");
+        begins(&mut projection, "r2");
+        calls(&mut projection, "r2", "c");
+        assert!(!result(&mut projection, "c"));
+        assert!(!ends(&mut projection, "r2", ResponseStatus::Cancelled), "its result came before it was stopped");
     }
 
     #[tokio::test(start_paused = true)]
