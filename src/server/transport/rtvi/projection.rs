@@ -24,6 +24,8 @@ const OWN: &str = "antiphon_rtvi";
 /// `client-message`s that wait for their answer; calls that wait for their result; utterances that are transcribed. Of more, the
 /// oldest is forgotten.
 const MAX_WAITING: usize = 64;
+/// The `id` of a message, which its answers repeat.
+const MAX_ID_BYTES: usize = 256;
 /// Segments of a reply that were not played yet.
 const MAX_SEGMENTS: usize = 256;
 
@@ -261,6 +263,10 @@ impl Projection {
         }
         let kind = field("type");
         let id = field("id");
+        if id.len() > MAX_ID_BYTES {
+            self.push(&mut out, "error", error(&format!("The 'id' of a message has at most {MAX_ID_BYTES} bytes.")));
+            return out;
+        }
         let none = Map::new();
         let data = message.get("data").and_then(Value::as_object).unwrap_or(&none);
         let taken = match kind {
@@ -756,6 +762,19 @@ mod tests {
         calls(&mut projection, "r2", "c");
         assert!(!result(&mut projection, "c"));
         assert!(!ends(&mut projection, "r2", ResponseStatus::Cancelled), "its result came before it was stopped");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_long_id_is_refused_and_not_repeated() {
+        let mut projection = projection();
+        let mut ready = |n: usize| {
+            let message = json!({"label": LABEL, "type": "client-ready", "id": "x".repeat(n)});
+            projection.message_of_client(&message.to_string(), Instant::now()).to_client
+        };
+        let refused = ready(MAX_ID_BYTES + 1);
+        assert_eq!(kinds(&refused), ["error"]);
+        assert!(refused[0].to_string().len() < 2 * MAX_ID_BYTES, "{}", refused[0]);
+        assert_eq!(kinds(&ready(MAX_ID_BYTES)), ["bot-ready"]);
     }
 
     #[tokio::test(start_paused = true)]

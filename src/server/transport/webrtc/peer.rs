@@ -46,6 +46,8 @@ const REPORT: Duration = Duration::from_millis(200);
 const MAX_BEHIND: Duration = Duration::from_millis(500);
 /// Bytes of client events and microphone frames that wait for the session.
 const MAX_UNTAKEN_BYTES: usize = 1024 * 1024;
+/// Bytes of messages that the data channel has not taken. The session's output waits for them; answers to the peer do not.
+const MAX_UNSENT_BYTES: usize = 1024 * 1024;
 /// TCP connections of one peer.
 const MAX_CONNECTIONS: usize = 4;
 /// Addresses from which one peer sends, one after the other: each is a candidate that str0m keeps.
@@ -68,7 +70,7 @@ enum CallEnd {
     PeerClosed,
     PeerGone,
     SessionClosed,
-    /// The session does not take what the peer sends, or the call what the session gives.
+    /// The session does not take what the peer sends, or the peer what the call sends.
     InputClosed,
     Protocol,
 }
@@ -115,8 +117,7 @@ pub(super) struct Peer {
     channel: Option<ChannelId>,
     /// Data channels that the peer has opened.
     n_channels: usize,
-    /// Messages that the data channel has not taken.
-    unsent: VecDeque<String>,
+    unsent: UnsentMessages,
     audio: Option<Audio>,
     microphone: Microphone,
     speaker: Speaker,
@@ -154,7 +155,7 @@ impl Peer {
             to_session: Arc::new(Queue::new(MAX_UNTAKEN_BYTES)),
             channel: None,
             n_channels: 0,
-            unsent: VecDeque::new(),
+            unsent: UnsentMessages::default(),
             audio: None,
             microphone: Microphone::default(),
             speaker: Speaker::default(),
@@ -494,21 +495,25 @@ impl Peer {
 
     fn send_message(&mut self, message: String) {
         let Some(max) = self.connection.max_message_bytes else { return };
-        if message.len() <= max {
-            return self.unsent.push_back(message);
+        let message = if message.len() <= max {
+            message
+        } else {
+            let OutputEvent { event_id, event } = self.events.too_long(message.len());
+            encode(&event, &event_id)
+        };
+        if !self.unsent.push(message) {
+            self.ended = Some(CallEnd::InputClosed);
         }
-        let OutputEvent { event_id, event } = self.events.too_long(message.len());
-        self.unsent.push_back(encode(&event, &event_id));
     }
 
     /// Gives the data channel the next message; says whether it took one.
     fn flush(&mut self) -> Result<bool, RtcError> {
         let Some(id) = self.channel else { return Ok(false) };
-        let Some(message) = self.unsent.front() else { return Ok(false) };
+        let Some(message) = self.unsent.first() else { return Ok(false) };
         let Some(mut channel) = self.connection.rtc.channel(id) else { return Ok(false) };
         let taken = channel.write(false, message.as_bytes())?;
         if taken {
-            self.unsent.pop_front();
+            self.unsent.remove_first();
         }
         Ok(taken)
     }
@@ -602,6 +607,37 @@ impl Peer {
     }
 }
 
+/// Messages that the data channel has not taken, at most [`MAX_UNSENT_BYTES`] of them.
+#[derive(Default)]
+struct UnsentMessages {
+    messages: VecDeque<String>,
+    n_bytes: usize,
+}
+
+impl UnsentMessages {
+    /// Adds a message. `false`: there is no room for it.
+    fn push(&mut self, message: String) -> bool {
+        if self.n_bytes + message.len() > MAX_UNSENT_BYTES {
+            return false;
+        }
+        self.n_bytes += message.len();
+        self.messages.push_back(message);
+        true
+    }
+
+    fn first(&self) -> Option<&str> {
+        self.messages.front().map(String::as_str)
+    }
+
+    fn remove_first(&mut self) {
+        self.n_bytes -= self.messages.pop_front().map_or(0, |message| message.len());
+    }
+
+    fn is_empty(&self) -> bool {
+        self.messages.is_empty()
+    }
+}
+
 impl Weight for ToSession {
     fn n_bytes(&self) -> usize {
         size_of::<Self>()
@@ -638,4 +674,26 @@ fn clock() -> Interval {
     let mut clock = interval(FRAME);
     clock.set_missed_tick_behavior(MissedTickBehavior::Burst);
     clock
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messages_that_the_peer_does_not_take_are_bounded_in_bytes() {
+        let mut unsent = UnsentMessages::default();
+        let answer = "x".repeat(MAX_UNSENT_BYTES / 4);
+        for _ in 0..4 {
+            assert!(unsent.push(answer.clone()));
+        }
+        assert!(!unsent.push("y".into()), "there is no room");
+        unsent.remove_first();
+        assert!(unsent.push("y".into()), "the channel has taken one");
+        for _ in 0..4 {
+            unsent.remove_first();
+        }
+        assert!(unsent.is_empty() && unsent.first().is_none());
+        assert!(unsent.push("z".repeat(MAX_UNSENT_BYTES)), "all of the room is free again");
+    }
 }
