@@ -31,8 +31,9 @@ impl PacedAudio {
         self.waiting.push_back((item, end, audio));
     }
 
+    /// Whether the session's output may be taken. Always during a hold: what ends it is behind frames that it has held back.
     pub(super) fn has_room(&self) -> bool {
-        self.waiting.len() < MAX_WAITING
+        self.is_held || self.waiting.len() < MAX_WAITING
     }
 
     /// Whether no frame waits.
@@ -102,6 +103,17 @@ mod tests {
         for n in 1..=250 {
             paced.push("a".into(), Samples(480 * n), Vec::new());
         }
+        assert!(paced.has_room());
+    }
+
+    #[test]
+    fn a_hold_takes_what_ends_it_though_many_frames_wait() {
+        let mut paced = PacedAudio::default();
+        for n in 1..=MAX_WAITING as u64 {
+            paced.push("a".into(), Samples(480 * n), Vec::new());
+        }
+        assert!(!paced.has_room());
+        paced.is_held = true;
         assert!(paced.has_room());
     }
 

@@ -193,6 +193,7 @@ impl Peer {
             let mut feeding = pin!(feed(&call, &queue));
             let mut clock = clock();
             let mut is_fed = true;
+            let mut has_ended = false;
             loop {
                 let due = match self.drain() {
                     Ok(due) => due,
@@ -204,7 +205,9 @@ impl Peer {
                 if let Some(ended) = self.ended {
                     break ended;
                 }
-                let takes = self.takes_output();
+                let has_way = self.has_way();
+                // What the speaker has no room for waits in the session, unless that has ended: its close comes behind it.
+                let takes = has_way && (has_ended || self.speaker.has_room());
                 let step = tokio::select! {
                     () = self.entry.hung_up().cancelled() => break CallEnd::HungUp,
                     datagram = self.next_datagram() => self.receive(datagram),
@@ -224,7 +227,13 @@ impl Peer {
                         is_fed = false;
                         Ok(())
                     }
-                    () = call.ended(), if !takes => break CallEnd::SessionClosed,
+                    () = call.ended(), if !takes => {
+                        if !has_way {
+                            break CallEnd::SessionClosed;
+                        }
+                        has_ended = true;
+                        Ok(())
+                    }
                 };
                 if let Err(error) = step {
                     tracing::debug!(call = id, %error, "the connection failed");
@@ -277,11 +286,11 @@ impl Peer {
         self.last_packet = now;
     }
 
-    /// Whether the session's output can be delivered now.
-    fn takes_output(&self) -> bool {
-        let has_way =
+    /// Whether the session's events can be delivered now.
+    fn has_way(&self) -> bool {
+        let is_open =
             if self.connection.max_message_bytes.is_some() { self.channel.is_some() } else { self.is_connected };
-        has_way && self.unsent.is_empty()
+        is_open && self.unsent.is_empty()
     }
 
     /// Moves everything that the last step has produced; gives when str0m needs the time again.
@@ -467,9 +476,7 @@ impl Peer {
                     let to_client = projection.audio(FRAME, Instant::now());
                     self.tell_rtvi(projection::Outgoing { to_client, ..Default::default() }, EVENT_BYTES);
                 }
-                if !self.speaker.push(item, offset, payload) {
-                    self.ended = Some(CallEnd::InputClosed);
-                }
+                self.speaker.push(item, offset, payload);
             }
             CallOutput::Closed(close) => {
                 tracing::debug!(code = close.code, reason = close.reason, "the session has ended");

@@ -15,7 +15,7 @@ pub(super) const FRAME: Duration = Duration::from_millis(20);
 /// Its length at the session's output rate, and at RTP's clock of Opus (RFC 7587, section 4.1).
 const FRAME_SAMPLES: Samples = Samples(480);
 pub(super) const FRAME_TICKS: u64 = 960;
-/// Frames that wait: more than the longest `session.lead_ms`, 5 s.
+/// Frames that wait: more than the longest `session.lead_ms`, 5 s. Beyond, nothing is taken from the session.
 const MAX_WAITING: usize = 300;
 /// 20 ms of silence, mono full-band CELT.
 const SILENCE: &[u8] = &[0xf8, 0xff, 0xfe];
@@ -52,11 +52,15 @@ struct PendingAudio {
 }
 
 impl Speaker {
-    /// Takes a frame. `false`: there are too many.
-    pub(super) fn push(&mut self, item: ItemId, offset: Samples, payload: Bytes) -> bool {
+    /// Takes a frame.
+    pub(super) fn push(&mut self, item: ItemId, offset: Samples, payload: Bytes) {
         let end_ms = u32::try_from((offset + FRAME_SAMPLES).as_ms(SampleRate::HZ_24000)).unwrap_or(u32::MAX);
         self.waiting.push_back(PendingAudio { position: Position { item, end_ms }, payload });
-        self.waiting.len() <= MAX_WAITING
+    }
+
+    /// Whether the session's output may be taken. Always during a hold: what ends it is behind frames that it has held back.
+    pub(super) fn has_room(&self) -> bool {
+        self.is_held || self.waiting.len() < MAX_WAITING
     }
 
     /// The packet that is due now, and the item it belongs to; silence where there is none.
@@ -130,7 +134,7 @@ mod tests {
         let mut speaker = Speaker::default();
         speaker.measured(Duration::from_millis(40));
         for i in 0..5 {
-            assert!(speaker.push("a".into(), Samples(i * 480), Bytes::from_static(b"x")));
+            speaker.push("a".into(), Samples(i * 480), Bytes::from_static(b"x"));
         }
         let start = Instant::now();
         for i in 0..3 {
@@ -141,6 +145,23 @@ mod tests {
         assert_eq!(speaker.heard(start + Duration::from_millis(100)), None);
         assert_eq!(speaker.clear(&["a".into()]), [position("a", 60)], "what has left will be heard");
         assert_eq!(speaker.tick(start).1, None);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_full_speaker_has_room_again_with_the_next_packet() {
+        let mut speaker = Speaker::default();
+        for n in 0..MAX_WAITING as u64 {
+            assert!(speaker.has_room(), "{n} frames wait");
+            speaker.push("a".into(), Samples(n * 480), Bytes::from_static(b"x"));
+        }
+        assert!(!speaker.has_room());
+        speaker.tick(Instant::now());
+        assert!(speaker.has_room());
+        speaker.push("a".into(), Samples::ZERO, Bytes::from_static(b"x"));
+        speaker.hold(true);
+        assert!(speaker.has_room(), "nothing leaves until the end of the hold, which is still to come");
+        speaker.hold(false);
+        assert!(!speaker.has_room());
     }
 
     #[tokio::test(start_paused = true)]
