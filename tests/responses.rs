@@ -1,6 +1,7 @@
 //! Per-response settings, the properties of a response, and the limits of a session.
 
 use crate::hub::{Hub, engines, hub, loud, n_audio_samples, quiet, types};
+use crate::pressure::{say, setup, until};
 use antiphon::config::Config;
 use antiphon_assistant::Assistant;
 use antiphon_engine_api::Engines;
@@ -8,10 +9,12 @@ use antiphon_engine_api::fakes::llm::FakeLlm;
 use antiphon_engine_api::fakes::stt::FakeStt;
 use antiphon_engine_api::fakes::tts::{FakeTts, MS_PER_CHAR};
 use antiphon_engine_api::llm::LlmDelta;
+use antiphon_session::{AudioMode, Opening};
 use antiphon_types::chat::{Finish, Message, Usage};
 use serde_json::{Value, json};
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::time::{Instant, timeout};
 
 fn text_item(id: &str, text: &str) -> Value {
     json!({"id": id, "type": "message", "role": "user", "content": [{"type": "input_text", "text": text}]})
@@ -65,6 +68,30 @@ async fn a_response_out_of_band_runs_beside_the_conversation() {
     assert_eq!(other["response"]["status"], "completed");
     socket.ask("Go on").await;
     assert!(!format!("{:?}", llm.requests()[2]).contains("aside"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn speech_out_of_band_is_paced_in_frames_and_stops_at_a_clear() {
+    let llm = FakeLlm::says([&"long ".repeat(40)[..]]);
+    let setup = setup(engines(FakeStt::default(), llm, FakeTts::default()));
+    let session = setup.open(Opening { mode: AudioMode::Pcm16, ..Opening::default() });
+    let begun = Instant::now();
+    say(&session, json!({"type": "response.create", "response": {"conversation": "none", "input": []}})).await;
+    let frames = async |n: usize| {
+        let mut n_frames = 0;
+        while n_frames < n {
+            let message = session.egress.next_message().await.expect("it lives");
+            n_frames += usize::from(matches!(message, antiphon_session::Message::Binary(_)));
+        }
+    };
+    frames(100).await;
+    // 2 s of speech, all but the lead of 300 ms in real time.
+    assert!(begun.elapsed() >= Duration::from_millis(1_600), "{:?}", begun.elapsed());
+    say(&session, json!({"type": "output_audio_buffer.clear"})).await;
+    let events = until(&session, "output_audio_buffer.cleared").await;
+    let done = events.iter().find(|event| event["type"] == "response.done").expect("it is stopped");
+    assert_eq!(done["response"]["status_details"]["reason"], "client_cancelled");
+    assert!(timeout(Duration::from_secs(5), frames(1)).await.is_err(), "nothing of it sounds any more");
 }
 
 #[tokio::test(start_paused = true)]

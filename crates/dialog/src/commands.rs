@@ -71,13 +71,14 @@ impl Dialog {
         Ok(())
     }
 
-    /// Stops the response under way and drops all audio that was not heard.
+    /// Stops the responses under way that speak and drops all audio that was not heard.
     fn clear_output(&mut self) {
         let unheard = self.history.unheard(self.now);
         let sounding = self.sounding_responses(&unheard);
         if let Some(active) = self.active.clone() {
             self.stop(&active, StopReason::ClientCancelled);
         }
+        self.stop_beside(StopReason::ClientCancelled);
         for id in &unheard {
             let now = self.now;
             if let Some(spoken) = self.history.spoken_mut(id) {

@@ -3,13 +3,15 @@
 use super::{Item, ItemKind, ItemPosition, ItemStatus, SpokenItem};
 use antiphon_types::{ItemId, ResponseId, Timestamp};
 use serde::{Deserialize, Serialize};
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::time::Duration;
 
 /// The most items of a conversation: an hour of a lively one has about 1500.
 const MAX_ITEMS: usize = 4_096;
 /// The most text of a conversation in bytes: more than any model reads.
 pub(super) const MAX_BYTES: usize = 4 * 1024 * 1024;
+/// Speech that is no item, and is kept. Of more, the oldest is forgotten: its audio is not paced any more, and cannot be stopped.
+const MAX_UNLISTED: usize = 32;
 
 /// The items of a conversation.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
@@ -19,6 +21,9 @@ pub struct History {
     /// The last filler: speech that is no item.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     filler: Option<ItemId>,
+    /// Other speech that is no item, oldest first: of responses beside the conversation, and of items that were deleted.
+    #[serde(default, skip_serializing_if = "VecDeque::is_empty")]
+    unlisted: VecDeque<ItemId>,
     /// The model reads from this item on; see `memory`.
     pub(super) told_from: Option<ItemId>,
 }
@@ -57,6 +62,21 @@ impl History {
         self.spoken.insert(id, spoken);
     }
 
+    /// Speech that is no item.
+    pub(super) fn speak_unlisted(&mut self, id: ItemId, spoken: SpokenItem) {
+        self.spoken.insert(id.clone(), spoken);
+        self.keep_unlisted(id);
+    }
+
+    fn keep_unlisted(&mut self, id: ItemId) {
+        self.unlisted.push_back(id);
+        if self.unlisted.len() > MAX_UNLISTED
+            && let Some(oldest) = self.unlisted.pop_front()
+        {
+            self.spoken.remove(&oldest);
+        }
+    }
+
     /// A filler's speech, in the place of the last one's.
     pub(super) fn speak_filler(&mut self, id: ItemId, spoken: SpokenItem) {
         if let Some(last) = self.filler.replace(id.clone()) {
@@ -84,6 +104,11 @@ impl History {
                 1 + self.items.iter().position(|item| item.id == *id).ok_or_else(|| id.clone())?
             }
         };
+        // A client may give the id of what was deleted again: the speech was not this item's.
+        if self.unlisted.contains(&item.id) {
+            self.unlisted.retain(|id| *id != item.id);
+            self.spoken.remove(&item.id);
+        }
         self.items.insert(at, item);
         Ok(self.before(at))
     }
@@ -98,9 +123,12 @@ impl History {
         at.checked_sub(1).map(|before| self.items[before].id.clone())
     }
 
+    /// Removes an item. Its speech is kept, since it may be sounding.
     pub(super) fn remove(&mut self, id: &ItemId) -> Option<Item> {
         let at = self.items.iter().position(|item| item.id == *id)?;
-        self.spoken.remove(id);
+        if self.spoken.contains_key(id) {
+            self.keep_unlisted(id.clone());
+        }
         Some(self.items.remove(at))
     }
 
@@ -156,15 +184,26 @@ impl History {
         dropped.into_iter().map(|item| item.id).collect()
     }
 
-    /// Whether the assistant has spoken.
+    /// Whether the assistant has spoken in the conversation.
     pub(super) fn has_speech(&self) -> bool {
-        self.spoken.values().any(|spoken| spoken.generated().0 > 0)
+        self.spoken.iter().any(|(id, spoken)| spoken.generated().0 > 0 && !self.unlisted.contains(id))
     }
 
-    /// The reply items that the listener has not heard to their end, in order. A filler, which begins in silence, comes first.
+    /// The speech that the listener has not heard to its end, in order. A filler, which begins in silence, comes first; other
+    /// speech that is no item comes where it begins to sound.
     pub(super) fn unheard(&self, now: Timestamp) -> Vec<ItemId> {
         let unheard = |id: &&ItemId| self.spoken.get(id).is_some_and(|spoken| spoken.is_unheard(now));
-        self.filler.iter().chain(self.items.iter().map(|item| &item.id)).filter(unheard).cloned().collect()
+        let listed = self.filler.iter().chain(self.items.iter().map(|item| &item.id));
+        let mut ids: Vec<ItemId> = listed.filter(unheard).cloned().collect();
+        let n_listed = ids.len();
+        ids.extend(self.unlisted.iter().filter(unheard).cloned());
+        if ids.len() > n_listed {
+            ids.sort_by_key(|id| {
+                let begins = self.spoken[id].playhead().begins_at();
+                (begins.is_none(), begins)
+            });
+        }
+        ids
     }
 
     /// What is spoken in answer to the last message of the user, where its listener has not heard all of it and it has no other
@@ -191,9 +230,12 @@ impl History {
 
     /// The responses that these items belong to, each once, in order.
     pub(super) fn responses_of(&self, items: &[ItemId]) -> Vec<ResponseId> {
-        let mut responses: Vec<_> =
-            items.iter().filter_map(|id| Some(self.spoken.get(id)?.response().clone())).collect();
-        responses.dedup();
+        let mut responses: Vec<ResponseId> = Vec::new();
+        for response in items.iter().filter_map(|id| Some(self.spoken.get(id)?.response())) {
+            if !responses.contains(response) {
+                responses.push(response.clone());
+            }
+        }
         responses
     }
 
@@ -219,6 +261,7 @@ impl History {
 mod tests {
     use super::*;
     use crate::{Content, Role};
+    use antiphon_types::{SampleRate, Samples};
 
     fn message(text: &str) -> ItemKind {
         ItemKind::Message { role: Role::User, content: vec![Content::InputText(text.into())] }
@@ -262,6 +305,45 @@ mod tests {
         // The result is the last item.
         let mut at_end = history([call(), message("kept"), message(&half), result(&half)]);
         assert_eq!(trimmed(&mut at_end), ["i0", "i3"]);
+    }
+
+    /// A second of speech, of which nothing was sent.
+    fn speech() -> SpokenItem {
+        let mut spoken = SpokenItem::new("r".into(), SampleRate::HZ_24000, Timestamp::ZERO);
+        spoken.say("Said.");
+        spoken.made(Samples(24_000), Samples::ZERO);
+        spoken
+    }
+
+    #[test]
+    fn the_speech_of_a_deleted_item_is_kept_until_another_item_has_its_id() {
+        let mut history = history([message("asked")]);
+        let id = ItemId::from("i0");
+        history.speak(id.clone(), speech());
+        let item = history.remove(&id).unwrap();
+        assert_eq!(history.unheard(Timestamp::ZERO), [id.clone()]);
+        assert!(!history.has_speech());
+        history.insert(item, &ItemPosition::Last).unwrap();
+        assert!(history.spoken(&id).is_none() && history.unheard(Timestamp::ZERO).is_empty());
+    }
+
+    #[test]
+    fn speech_that_is_no_item_comes_where_it_begins_to_sound_and_the_oldest_is_forgotten() {
+        let mut history = history([message("asked"), message("answered")]);
+        let mut begun = speech();
+        begun.sent(Timestamp::from_ms(500), Samples(480));
+        history.speak("i1".into(), begun);
+        let mut earlier = speech();
+        earlier.sent(Timestamp::from_ms(100), Samples(480));
+        history.speak_unlisted("early".into(), earlier);
+        history.speak_unlisted("late".into(), speech());
+        let unheard = |history: &History| history.unheard(Timestamp::from_ms(500));
+        assert_eq!(unheard(&history), ["early", "i1", "late"].map(ItemId::from));
+        for n in 0..MAX_UNLISTED - 1 {
+            history.speak_unlisted(format!("u{n}").into(), speech());
+        }
+        assert!(history.spoken(&"early".into()).is_none() && history.spoken(&"late".into()).is_some());
+        assert_eq!(unheard(&history).len(), 1 + MAX_UNLISTED);
     }
 
     #[test]

@@ -348,7 +348,7 @@ impl Dialog {
         }
     }
 
-    /// Speech stops the response; the history keeps what was heard of it.
+    /// Speech stops the responses that speak; the history keeps what was heard of them.
     fn interrupt(&mut self) {
         let unheard = self.history.unheard(self.now);
         let sounding = self.sounding_responses(&unheard);
@@ -359,6 +359,7 @@ impl Dialog {
         if let Some(active) = self.active.clone() {
             self.stop(&active, StopReason::TurnDetected);
         }
+        self.stop_beside(StopReason::TurnDetected);
         self.actions.extend(sounding.into_iter().map(Action::Flush));
         self.end_hold();
     }

@@ -340,6 +340,17 @@ impl Dialog {
         self.end(id, ResponseStatus::Cancelled(reason), None);
     }
 
+    /// Stops the responses beside the conversation that have begun to speak.
+    pub(super) fn stop_beside(&mut self, reason: StopReason) {
+        let speaks = |response: &Response| response.messages().any(|item| self.history.spoken(item).is_some());
+        let beside =
+            self.responses.iter().filter(|(_, response)| !response.settings.in_conversation && speaks(response));
+        let ids: Vec<ResponseId> = beside.map(|(id, _)| id.clone()).collect();
+        for id in ids {
+            self.stop(&id, reason);
+        }
+    }
+
     /// Closes the open outputs and notifies the client.
     pub(super) fn end(&mut self, id: &ResponseId, status: ResponseStatus, tokens: Option<Usage>) {
         self.filler_ended(id);
@@ -414,13 +425,19 @@ impl Dialog {
         let index = self.begin_output(id, kind, None);
         let response = &self.responses[id];
         let item = response.outputs[index].item.id.clone();
-        if audio && response.settings.in_conversation {
+        let in_conversation = response.settings.in_conversation;
+        // What is beside the conversation is speech where the hub controls playback; else the client decides whether it sounds.
+        if audio && (in_conversation || self.playback == PlaybackControl::Server) {
             let not_before = self.history.dry_at(self.now);
             let mut spoken = SpokenItem::new(id.clone(), rate, not_before);
             if self.held.is_some() && self.playback == PlaybackControl::Server {
                 spoken.hold(self.now);
             }
-            self.history.speak(item.clone(), spoken);
+            if in_conversation {
+                self.history.speak(item.clone(), spoken);
+            } else {
+                self.history.speak_unlisted(item.clone(), spoken);
+            }
         }
         self.output(id, index as u32, item.clone(), OutputChange::PartAdded { audio });
         Some((index as u32, item))

@@ -464,6 +464,80 @@ fn an_out_of_band_response_stands_beside_the_conversation() {
     );
 }
 
+/// Speech beside the conversation, 2 s of which 300 ms were sent, where the hub controls playback.
+fn speaking_aside() -> Runner {
+    let mut runner = Runner::new(PlaybackControl::Server, Some(AUTO));
+    for line in ["0 aside read this", "10 text r1 Read.", "10 made r1 2000", "20 sent i1 300"] {
+        runner.run(line);
+    }
+    runner
+}
+
+#[test]
+fn speech_beside_the_conversation_is_held_and_interrupted_as_a_reply_is() {
+    check_with(
+        speaking_aside(),
+        "200 onset
+            hold
+            < held i1
+        280 started 200
+            open i2
+            < speech_started i2 200
+            stop r1
+            < r1 i1 PartDone { audio: true, text: \"Read. \" }
+            < output_done r1 i1
+            < response_done r1 Cancelled(TurnDetected)
+            flush r1
+            release",
+    );
+    let mut made = speaking_aside();
+    made.run("100 finished r1");
+    check_with(
+        made,
+        "200 started 200
+            open i2
+            < speech_started i2 200
+            flush r1",
+    );
+}
+
+#[test]
+fn a_clear_stops_what_speaks_beside_the_conversation() {
+    let mut runner = speaking_aside();
+    runner.run("50 aside said nothing yet");
+    check_with(
+        runner,
+        "200 clear_output
+            stop r1
+            < r1 i1 PartDone { audio: true, text: \"Read. \" }
+            < output_done r1 i1
+            < response_done r1 Cancelled(ClientCancelled)
+            flush r1
+        300 onset",
+    );
+}
+
+#[test]
+fn the_sound_of_a_deleted_item_can_be_stopped() {
+    let mut runner = speaking(PlaybackControl::Server);
+    runner.run("110 finished r1");
+    check_with(
+        runner,
+        "200 delete i2
+            < item_deleted i2
+        600 onset
+            hold
+            < held i2
+        680 started 600
+            open i3
+            < speech_started i3 600
+            flush r1
+            release
+        700 history
+            user: tell me",
+    );
+}
+
 #[test]
 fn a_noise_after_the_question_does_not_lose_it() {
     check(

@@ -703,7 +703,7 @@ impl Actor {
         let at = self.client.sounds_at(&item, &self.dialog, position, now);
         let is_heard = self.hearing.may_hear_reply(now);
         let Some(voice) = self.speaking.voice(response) else { return };
-        // What is said beside the conversation sounds at no certain time.
+        // What is said beside the conversation in events sounds at no certain time.
         let is_recorded = self.hearing.recorder().keeps_audio() && self.dialog.history().spoken(&item).is_some();
         let reference = (is_heard || is_recorded).then(|| voice.reference(pcm));
         let made = voice.push(pcm);

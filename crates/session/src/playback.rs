@@ -147,7 +147,7 @@ impl Playback {
         let first = self.waiting.front()?;
         match (&first.what, dialog.history().spoken(&first.item)) {
             (QueuedItem::Audio(_), Some(spoken)) => self.pacer.next_due(spoken.playhead(), now),
-            // Beside the conversation no client listens in real time.
+            // The end of an item, or speech that the history has forgotten.
             _ => Some(now),
         }
     }
