@@ -442,6 +442,24 @@ fn a_call_of_ours_is_given_up_by_a_cancel_once_something_answers() {
 }
 
 #[test]
+fn a_call_of_ours_is_cancelled_once_even_if_the_peer_rings_on() {
+    let mut rig = Rig::open();
+    let (call, invite) = rig.calling();
+    rig.respond(&invite, 100, &[], "");
+    rig.endpoint.hang_up(rig.now, call);
+    rig.drain();
+    let cancel = rig.last();
+    rig.respond(&cancel, 200, &[], "");
+    rig.pass(Duration::from_secs(20));
+    for status in [180, 183, 180] {
+        rig.respond(&invite, status, &[], "");
+    }
+    assert_eq!((rig.methods(), rig.events.len()), (Vec::new(), 0));
+    rig.pass(Duration::from_secs(13));
+    assert_eq!(rig.endpoint.phase_of(call), Some(Phase::Ended), "32 s after the CANCEL, not after the last ringing");
+}
+
+#[test]
 fn nobody_answers_a_call_of_ours() {
     let mut rig = Rig::open();
     let (call, _) = rig.calling();

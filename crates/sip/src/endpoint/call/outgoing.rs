@@ -63,6 +63,8 @@ pub(in crate::endpoint) struct ClientInvite {
     /// What answers a final response that comes again.
     acknowledgement: Option<Bytes>,
     n_proofs: u8,
+    /// Whether a CANCEL was sent.
+    is_cancelled: bool,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -152,6 +154,7 @@ impl Endpoint {
             progress: InviteProgress::Calling,
             acknowledgement: None,
             n_proofs: 0,
+            is_cancelled: false,
         });
         self.by_dialog.insert((call_id, tag), id);
         self.calls.insert(id, call);
@@ -318,15 +321,16 @@ impl Endpoint {
         self.send(peer, bytes);
     }
 
-    /// Takes the INVITE back, once something has answered it.
+    /// Takes the INVITE back, once something has answered it. Further calls change nothing.
     pub(super) fn cancel_invite(&mut self, now: Instant, call: CallId) {
         let Some(entry) = self.calls.get_mut(&call) else { return };
         entry.hangs_up = true;
         let peer = entry.peer;
         let Some(invite) = &mut entry.client_invite else { return };
-        if invite.progress != InviteProgress::Proceeding {
+        if invite.progress != InviteProgress::Proceeding || invite.is_cancelled {
             return;
         }
+        invite.is_cancelled = true;
         invite.gives_up_at = now + TRANSACTION;
         let branch = invite.branch.clone();
         let request = invite.request.clone();
