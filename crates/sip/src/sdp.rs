@@ -81,6 +81,11 @@ impl Codec {
             Self::Opus => "opus/48000/2",
         }
     }
+
+    /// As [`Media::formats`] has it.
+    fn format(self) -> String {
+        self.rtpmap().to_ascii_lowercase()
+    }
 }
 
 /// Who sends, from the point of view of the side that wrote it.
@@ -415,6 +420,11 @@ fn direction_of(value: &str) -> Option<Direction> {
     })
 }
 
+/// Whether the format of a media line is the coding `name`, such as `pcmu/8000`: one channel may be named.
+fn is_coding(format: &str, name: &str) -> bool {
+    format == name || format.strip_suffix("/1") == Some(name)
+}
+
 impl Media {
     fn attribute(&mut self, value: &str) {
         let (name, value) = value.split_once(':').unwrap_or((value, ""));
@@ -442,7 +452,21 @@ impl Media {
 
     /// The payload type of a coding.
     fn format_of(&self, name: &str) -> Option<u8> {
-        self.formats.iter().find(|(_, known)| known == name || known.strip_suffix("/1") == Some(name)).map(|(n, _)| *n)
+        self.formats.iter().find(|(_, known)| is_coding(known, name)).map(|(n, _)| *n)
+    }
+
+    /// Of an offer: the first of our codecs that the peer has, with its payload type.
+    fn preferred_here(&self, codecs: &[Codec]) -> Option<(Codec, u8)> {
+        codecs.iter().find_map(|codec| Some((*codec, self.format_of(&codec.format())?)))
+    }
+
+    /// Of an answer: the first codec of the peer that is one of ours, with its payload type. The peer's order is what it
+    /// prefers (RFC 3264, section 6.1), and sends.
+    fn preferred_by_peer(&self, codecs: &[Codec]) -> Option<(Codec, u8)> {
+        self.formats.iter().find_map(|(number, known)| {
+            let codec = codecs.iter().find(|codec| is_coding(known, &codec.format()))?;
+            Some((*codec, *number))
+        })
     }
 
     /// Whether only SRTP will do, by its profile.
@@ -450,7 +474,8 @@ impl Media {
         SECURE_PROFILES.contains(&self.profile.as_str())
     }
 
-    fn agreed(&self, codecs: &[Codec], protection: Protection<'_>) -> Result<Agreed, SdpError> {
+    /// What is agreed on with this codec and its payload type; `None`: there is none that both sides have.
+    fn agreed(&self, codec: Option<(Codec, u8)>, protection: Protection<'_>) -> Result<Agreed, SdpError> {
         let srtp = protection.key().zip(self.crypto.as_ref()).map(|(ours, crypto)| Srtp {
             suite: crypto.suite,
             ours: ours.clone(),
@@ -459,11 +484,7 @@ impl Media {
         if srtp.is_none() && (self.is_secure() || protection.is_required()) {
             return Err(SdpError::NoSrtp);
         }
-        let find = |codec: &Codec| {
-            let number = self.format_of(&codec.rtpmap().to_ascii_lowercase())?;
-            Some((*codec, number))
-        };
-        let (codec, payload_type) = codecs.iter().find_map(find).ok_or(SdpError::NoCodec)?;
+        let (codec, payload_type) = codec.ok_or(SdpError::NoCodec)?;
         let clock = codec.clock_hz();
         let events = [clock, 8_000].into_iter().find_map(|clock| {
             let number = self.format_of(&format!("telephone-event/{clock}"))?;
@@ -514,7 +535,7 @@ pub fn answer(offer: &[u8], local: Local<'_>) -> Result<(String, Agreed), SdpErr
     let offer = parse(offer)?;
     let chosen = offer.audio(local.protection)?;
     let media = &offer.media[chosen];
-    let agreed = media.agreed(local.codecs, local.protection)?;
+    let agreed = media.agreed(media.preferred_here(local.codecs), local.protection)?;
     let keys = agreed.srtp.as_ref().zip(media.crypto.as_ref());
     let keys = keys.map(|(srtp, crypto)| Crypto::line(crypto.tag, crypto.suite, &srtp.ours)).unwrap_or_default();
     let direction = Direction::of(media.direction.receives(), media.direction.sends());
@@ -548,7 +569,7 @@ pub fn offer(local: Local<'_>) -> String {
     text
 }
 
-/// What the answer to our [`offer`] of `local` agrees on.
+/// What the answer to our [`offer`] of `local` agrees on: of our codecs, the one that the answer names first.
 ///
 /// # Errors
 /// As [`answer`].
@@ -559,7 +580,7 @@ pub fn read_answer(answer: &[u8], local: Local<'_>) -> Result<Agreed, SdpError> 
     if local.protection.key().is_some() && media.crypto.as_ref().is_some_and(|crypto| !is_offered(crypto)) {
         return Err(SdpError::NoSrtp);
     }
-    media.agreed(local.codecs, local.protection)
+    media.agreed(media.preferred_by_peer(local.codecs), local.protection)
 }
 
 fn head(local: Local<'_>) -> String {
@@ -679,6 +700,19 @@ mod tests {
         let agreed = read_answer(text.as_bytes(), LOCAL).unwrap();
         assert_eq!((agreed.codec, agreed.payload_type, agreed.events), (Codec::G722, 9, Some((101, 8_000))));
         assert_eq!(agreed.remote, Some(peer.address));
+    }
+
+    #[test]
+    fn the_codec_that_an_answer_names_first_is_agreed_on() {
+        let read = |formats: &str| {
+            let answer = offer_of(&format!("m=audio 4000 RTP/AVP {formats}\r\na=rtpmap:101 telephone-event/8000\r\n"));
+            read_answer(answer.as_bytes(), LOCAL).map(|agreed| (agreed.codec, agreed.payload_type, agreed.events))
+        };
+        let events = Some((101, 8_000));
+        assert_eq!(read("0 8 101"), Ok((Codec::Pcmu, 0, events)));
+        assert_eq!(read("8 0 101"), Ok((Codec::Pcma, 8, events)));
+        assert_eq!(read("18 9 0"), Ok((Codec::G722, 9, None)), "one that is unknown here is passed over");
+        assert_eq!(read("18 101"), Err(SdpError::NoCodec));
     }
 
     #[test]
