@@ -306,6 +306,24 @@ async fn a_question_before_a_hold_is_answered_after_it() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn the_answer_to_the_hubs_offer_ends_a_hold() {
+    for codec in [Codec::Pcmu, Codec::Opus] {
+        let (config, sip) = config();
+        let hub = hub(&["are you there"], &FakeLlm::says(["Yes."]), config).await;
+        let mut phone = Phone::connect(sip, Options { codec, ..Options::default() }).await;
+        phone.reinvite("inactive").await;
+        phone.talk(0.0, 100).await;
+        let n_packets = phone.n_packets;
+        phone.talk(0.0, 500).await;
+        assert_eq!(phone.n_packets, n_packets, "on hold");
+        phone.reinvite_late().await;
+        phone.speak(500).await;
+        phone.until("the reply is heard", |phone| phone.heard_ms() >= 130).await;
+        hub.stop().await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_call_that_begins_on_hold_is_greeted_after_it() {
     let (config, sip) = prompting_config();
     let llm = FakeLlm::says(["Good morning."]);

@@ -380,6 +380,16 @@ impl Phone {
         response
     }
 
+    /// A re-INVITE without a description: the hub offers, and the answer comes with the acknowledgement.
+    pub async fn reinvite_late(&mut self) {
+        self.number += 1;
+        let request = self.request(Method::Invite, b"");
+        let response = timeout(TEST_TIMEOUT, self.transact(&request)).await.expect("an answer");
+        let (answer, _) = sdp::answer(&response.body, self.local()).expect("an offer");
+        self.acknowledge(answer.as_bytes()).await;
+        self.next = Instant::now();
+    }
+
     /// Loses the next packet that it would send.
     pub fn lose(&mut self) {
         self.sequence = self.sequence.wrapping_add(1);

@@ -569,7 +569,24 @@ pub fn offer(local: Local<'_>) -> String {
     text
 }
 
-/// What the answer to our [`offer`] of `local` agrees on: of our codecs, the one that the answer names first.
+/// An offer of what was agreed on before, for a change of the call: the codec keeps its payload type (RFC 3264, section
+/// 8.3.2), and SRTP its suite. Of `local`, the codecs and the protection do not count.
+pub fn offer_again(local: Local<'_>, agreed: &Agreed) -> String {
+    let Agreed { codec, payload_type, events, noise, .. } = *agreed;
+    let profile = if agreed.srtp.is_some() { SECURE_PROFILES[0] } else { PLAIN_PROFILES[0] };
+    let formats = [(codec, payload_type)];
+    let mut text = head(local);
+    text.push_str(&media_lines(local, profile, &formats, events, noise, Direction::SendReceive));
+    text.push_str(if agreed.has_mux { MUX } else { "" });
+    if let Some(srtp) = &agreed.srtp {
+        let offered = (1..).zip(Suite::ALL).filter(|(_, suite)| *suite == srtp.suite);
+        text.extend(offered.map(|(tag, suite)| Crypto::line(tag, suite, &srtp.ours)));
+    }
+    text
+}
+
+/// What the answer to our [`offer`] or [`offer_again`] of `local` agrees on: of our codecs, the one that the answer names
+/// first.
 ///
 /// # Errors
 /// As [`answer`].
@@ -703,6 +720,21 @@ mod tests {
     }
 
     #[test]
+    fn what_was_agreed_on_is_offered_again_by_its_numbers() {
+        let opus = "a=rtpmap:96 opus/48000/2\r\na=rtpmap:97 telephone-event/48000\r\n";
+        let offer = offer_of(&format!("m=audio 4000 RTP/AVP 96 97\r\n{opus}"));
+        let (_, agreed) = answer(offer.as_bytes(), LOCAL).unwrap();
+        let again = offer_again(LOCAL, &agreed);
+        assert!(again.contains("m=audio 20000 RTP/AVP 96 97\r\n") && again.contains(opus.lines().next().unwrap()));
+        assert!(again.contains("a=rtpmap:97 telephone-event/48000\r\n") && again.contains("a=sendrecv"), "{again}");
+        assert!(!again.contains("rtcp-mux"), "{again}");
+        let noisy = offer_of("m=audio 4000 RTP/AVP 8 13\r\na=rtcp-mux\r\n");
+        let (_, agreed) = answer(noisy.as_bytes(), LOCAL).unwrap();
+        let again = offer_again(LOCAL, &agreed);
+        assert!(again.contains("m=audio 20000 RTP/AVP 8 13\r\n") && again.contains(MUX), "{again}");
+    }
+
+    #[test]
     fn the_codec_that_an_answer_names_first_is_agreed_on() {
         let read = |formats: &str| {
             let answer = offer_of(&format!("m=audio 4000 RTP/AVP {formats}\r\na=rtpmap:101 telephone-event/8000\r\n"));
@@ -796,6 +828,20 @@ mod tests {
         let (text, agreed) = answer(offer_of(&both).as_bytes(), OPTIONAL).unwrap();
         assert_eq!(agreed.remote, Some("192.0.2.9:4002".parse().unwrap()));
         assert!(text.contains("m=audio 0 RTP/AVP 0\r\nm=audio 20000 RTP/SAVP 0\r\n"), "{text}");
+    }
+
+    #[test]
+    fn the_suite_of_a_call_is_offered_again_alone() {
+        let lines = format!("a=crypto:1 AES_CM_128_HMAC_SHA1_32 {KEY}\r\n");
+        let (_, agreed) = answer(secured("RTP/SAVP", &lines).as_bytes(), OPTIONAL).unwrap();
+        let again = offer_again(OPTIONAL, &agreed);
+        let crypto: Vec<_> = again.lines().filter(|line| line.starts_with("a=crypto")).collect();
+        assert_eq!(crypto, [format!("a=crypto:2 AES_CM_128_HMAC_SHA1_32 inline:{}", STANDARD.encode([7; 30]))]);
+        assert!(again.contains("m=audio 20000 RTP/SAVP 0\r\n"), "{again}");
+        let theirs = MasterKey::new([9; 30]);
+        let (text, _) = answer(again.as_bytes(), Local { protection: Protection::Required(&theirs), ..LOCAL }).unwrap();
+        let srtp = read_answer(text.as_bytes(), REQUIRED).unwrap().srtp.expect("keys");
+        assert_eq!(srtp, Srtp { suite: Suite::AesCmHmacSha1_32, ours: OURS, peers: theirs });
     }
 
     #[test]

@@ -633,6 +633,9 @@ impl Endpoint {
         invite.resend = None;
         let is_first = invite.is_first;
         let is_answered = invite.status < 300;
+        // An INVITE with an offer has its answer.
+        let has_our_offer = invite.request.body.is_empty();
+        let answer = body_of(message).ok().flatten().filter(|_| has_our_offer && is_answered);
         if !is_answered && is_first {
             // It is kept for repetitions of the INVITE that are still on their way.
             entry.forgotten_at = Some(now + T4);
@@ -645,8 +648,9 @@ impl Endpoint {
                 self.say_bye(now, call);
                 return;
             }
-            let answer = body_of(message).ok().flatten();
             self.event(Event::Connected { call, answer });
+        } else if let Some(answer) = answer.filter(|_| entry.phase == Phase::Connected) {
+            self.event(Event::OfferAnswered { call, answer });
         }
         self.reschedule(call);
     }

@@ -172,8 +172,15 @@ pub enum Event {
     Offer {
         /// The call.
         call: CallId,
-        /// Its offer; `None`: it wants ours.
+        /// Its offer; `None`: it wants ours, and [`Event::OfferAnswered`] follows.
         offer: Option<Bytes>,
+    },
+    /// The peer answers an offer of ours inside the call.
+    OfferAnswered {
+        /// The call.
+        call: CallId,
+        /// Its description.
+        answer: Bytes,
     },
     /// The caller pressed a key, by INFO.
     Key {

@@ -282,6 +282,28 @@ fn a_change_of_the_call_is_offered_and_answered() {
 }
 
 #[test]
+fn the_answer_to_our_offer_of_a_change_comes_with_the_acknowledgement() {
+    let mut rig = Rig::open();
+    let (call, tag) = rig.connected("");
+    rig.receive(&request("INVITE", 2, &tag, "", ""));
+    assert_eq!(rig.events.pop_front(), Some(Event::Offer { call, offer: None }));
+    rig.endpoint.answer_offer(rig.now, call, Ok(SDP));
+    rig.drain();
+    rig.receive(&request("ACK", 2, &tag, "", SDP));
+    assert_eq!(rig.events.pop_front(), Some(Event::OfferAnswered { call, answer: Bytes::from(SDP) }));
+    rig.receive(&request("ACK", 2, &tag, "", SDP));
+    assert_eq!(rig.events.len(), 0, "once, though it came twice");
+    for (number, answer) in [(3, Ok(SDP)), (4, Err(488))] {
+        rig.receive(&request("INVITE", number, &tag, "", SDP));
+        rig.events.clear();
+        rig.endpoint.answer_offer(rig.now, call, answer);
+        rig.drain();
+        rig.receive(&request("ACK", number, &tag, "", SDP));
+        assert_eq!(rig.events.len(), 0, "the offer was the peer's");
+    }
+}
+
+#[test]
 fn the_session_timer_ends_a_call_that_is_not_refreshed() {
     let mut rig = Rig::open();
     let (call, tag) = rig.connected("Supported: timer\r\nSession-Expires: 120\r\n");

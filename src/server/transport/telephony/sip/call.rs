@@ -220,7 +220,7 @@ async fn connected(control: &mut mpsc::Receiver<CallControl>) -> Option<Option<B
     loop {
         match control.recv().await? {
             CallControl::Connected(answer) => return Some(answer),
-            CallControl::Ringing | CallControl::Offer(_) | CallControl::Key(_) => {}
+            CallControl::Ringing | CallControl::Offer(_) | CallControl::Answer(_) | CallControl::Key(_) => {}
         }
     }
 }

@@ -393,7 +393,8 @@ impl DialedCall {
                         };
                         return sdp::read_answer(&answer.unwrap_or_default(), local).map_err(|_| CallState::Failed);
                     }
-                    Some(CallControl::Ringing | CallControl::Offer(_) | CallControl::Key(_)) => {}
+                    // It rings on, or something came before the answer.
+                    Some(_) => {}
                     None => return Err(CallState::Failed),
                 },
             }

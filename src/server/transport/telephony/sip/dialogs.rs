@@ -28,7 +28,8 @@ use tokio_util::sync::CancellationToken;
 
 /// Commands of calls that wait. Each call keeps a place for its hang-up; the others take what is left.
 const MAX_COMMANDS: usize = 256 + MAX_CALLS;
-/// What has happened in a dialog and was not taken by its call; a further change is refused, a further key lost.
+/// What has happened in a dialog and was not taken by its call; a further change is refused, a further key or answer is
+/// lost.
 const MAX_CONTROLS: usize = 16;
 /// The status of a hub that has too much to do; of a transfer beside another one.
 const BUSY: u16 = 503;
@@ -70,6 +71,8 @@ pub(super) enum CallControl {
     Connected(Option<Bytes>),
     /// A change, to be answered.
     Offer(Option<Bytes>),
+    /// The answer to our offer of a change.
+    Answer(Bytes),
     /// A key, by INFO.
     Key(char),
 }
@@ -425,6 +428,7 @@ impl Dialogs {
                     self.endpoint.answer_offer(now, call, Err(500));
                 }
             }
+            Event::OfferAnswered { call, answer } => self.send(call, CallControl::Answer(answer)),
             Event::Key { call, key } => self.send(call, CallControl::Key(key)),
             Event::Transfer { call, progress } => self.transferred(call, progress),
             Event::Ended { call, cause } => {

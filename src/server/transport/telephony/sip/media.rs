@@ -69,26 +69,45 @@ impl MediaState {
         Self { advertised, session, version: 2, agreed, signaling, remote, sent: None, heard_from: None }
     }
 
-    /// Answers a change of the call. The codec stays.
+    /// Our side of a change of the call: the codec stays. What is encrypted stays so, and what is not, too.
+    fn local(&self) -> Local<'_> {
+        let srtp = self.agreed.srtp.as_ref();
+        Local {
+            address: self.advertised,
+            codecs: std::slice::from_ref(&self.agreed.codec),
+            session: self.session,
+            version: self.version,
+            protection: srtp.map_or(Protection::Off, |srtp| Protection::Required(&srtp.ours)),
+        }
+    }
+
+    /// Answers a change of the call; `None`: by an offer of ours, which [`MediaState::answered`] takes the answer to.
     ///
     /// # Errors
     /// The offer cannot be accepted.
     fn answer(&mut self, offer: Option<&[u8]>) -> Result<String, SdpError> {
-        let codecs = [self.agreed.codec];
-        let srtp = self.agreed.srtp.clone();
-        let local = Local {
-            address: self.advertised,
-            codecs: &codecs,
-            session: self.session,
-            version: self.version,
-            // What is encrypted stays so, and what is not, too.
-            protection: srtp.as_ref().map_or(Protection::Off, |srtp| Protection::Required(&srtp.ours)),
+        let text = match offer {
+            Some(offer) => {
+                let (text, agreed) = sdp::answer(offer, self.local())?;
+                self.agree(agreed)?;
+                text
+            }
+            None => sdp::offer_again(self.local(), &self.agreed),
         };
-        let Some(offer) = offer else {
-            self.version += 1;
-            return Ok(sdp::offer(local));
-        };
-        let (text, agreed) = sdp::answer(offer, local)?;
+        self.version += 1;
+        Ok(text)
+    }
+
+    /// Takes the peer's answer to an offer of ours.
+    ///
+    /// # Errors
+    /// The answer cannot be accepted: the call stays as it was.
+    fn answered(&mut self, answer: &[u8]) -> Result<(), SdpError> {
+        let agreed = sdp::read_answer(answer, self.local())?;
+        self.agree(agreed)
+    }
+
+    fn agree(&mut self, agreed: Agreed) -> Result<(), SdpError> {
         if agreed.payload_type != self.agreed.payload_type {
             return Err(SdpError::NoCodec);
         }
@@ -96,14 +115,13 @@ impl MediaState {
         if suite_of(&agreed.srtp) != suite_of(&self.agreed.srtp) {
             return Err(SdpError::NoSrtp);
         }
-        self.version += 1;
         // Another address takes effect at once; the same one leaves what a packet has decided.
         if agreed.remote != self.agreed.remote {
             self.remote = agreed.remote;
             self.heard_from = None;
         }
         self.agreed = agreed;
-        Ok(text)
+        Ok(())
     }
 
     fn is_on_hold(&self) -> bool {
@@ -427,6 +445,7 @@ impl MediaSource {
                 () = self.dialog.ended() => return LineMessage::Ended,
                 control = self.control.recv() => match control {
                     Some(CallControl::Offer(offer)) => self.changed(offer.as_deref()),
+                    Some(CallControl::Answer(answer)) => self.answered(&answer),
                     Some(CallControl::Key(key)) => return LineMessage::Key(key),
                     Some(CallControl::Connected(_) | CallControl::Ringing) => {}
                     None => return LineMessage::Ended,
@@ -499,10 +518,23 @@ impl MediaSource {
 
     /// The peer wants to change the call.
     fn changed(&mut self, offer: Option<&[u8]>) {
+        let answer = self.change(|media| media.answer(offer));
+        self.dialog.send(Command::AnswerOffer(answer.map_err(|_| 488)));
+    }
+
+    /// The peer answers an offer of ours.
+    fn answered(&mut self, answer: &[u8]) {
+        if let Err(error) = self.change(|media| media.answered(answer)) {
+            tracing::info!(%error, "the answer to a change of a call by SIP is not taken: the call goes on as before");
+        }
+    }
+
+    /// Changes what was agreed on, and what follows from it.
+    fn change<T>(&mut self, change: impl FnOnce(&mut MediaState) -> T) -> T {
         let mut media = lock(&self.media);
         let was_on_hold = media.is_on_hold();
         let before = media.agreed.srtp.clone();
-        let answer = media.answer(offer).map_err(|_| 488);
+        let outcome = change(&mut media);
         let is_on_hold = media.is_on_hold();
         let srtp = media.agreed.srtp.clone();
         self.reports.changed(&media.agreed, srtp != before);
@@ -510,11 +542,11 @@ impl MediaSource {
         if srtp != before {
             self.packets.srtp = srtp.map(|srtp| SrtpReceiver::new(srtp.suite, &srtp.peers));
         }
-        self.dialog.send(Command::AnswerOffer(answer));
         if was_on_hold && !is_on_hold {
             self.last_packet = Instant::now();
             self.receiver.forget_stream();
         }
+        outcome
     }
 }
 
@@ -676,6 +708,30 @@ mod tests {
         assert!(!media.is_on_hold() && media.target().is_some());
         let other = "v=0\r\nc=IN IP4 10.0.0.9\r\nm=audio 4000 RTP/AVP 8\r\n";
         assert!(media.answer(Some(other.as_bytes())).is_err(), "the codec stays");
+    }
+
+    #[test]
+    fn the_answer_to_our_offer_ends_a_hold_and_moves_the_media() {
+        let mut media = state();
+        let of = |lines: &str| format!("v=0\r\nc=IN IP4 10.0.0.7\r\nm=audio 4002 RTP/AVP {lines}");
+        media.answer(Some(of("0\r\na=inactive\r\n").replace("10.0.0.7", "10.0.0.9").as_bytes())).unwrap();
+        let offer = media.answer(None).unwrap();
+        assert!(offer.contains("RTP/AVP 0\r\n") && offer.contains("a=sendrecv"), "{offer}");
+        assert!(media.is_on_hold(), "until it is answered");
+        assert!(media.answered(of("8\r\n").as_bytes()).is_err(), "the codec stays");
+        assert!(media.is_on_hold());
+        media.answered(of("0\r\n").as_bytes()).unwrap();
+        assert!(!media.is_on_hold());
+        assert_eq!(media.target(), Some("10.0.0.7:4002".parse().unwrap()));
+    }
+
+    #[test]
+    fn our_offer_of_a_change_has_the_peers_payload_type() {
+        let mut media = state();
+        media.agreed.codec = Codec::Opus;
+        media.agreed.payload_type = 96;
+        let offer = media.answer(None).unwrap();
+        assert!(offer.contains("RTP/AVP 96\r\n") && offer.contains("a=rtpmap:96 opus/48000/2\r\n"), "{offer}");
     }
 
     #[test]
