@@ -10,8 +10,9 @@ use super::{
     ALLOW, CallId, EndCause, Endpoint, Event, MIN_SESSION, Peer, Received, T1, T2, T4, TRANSACTION, TransactionKey,
     TransferProgress, Transport, TrunkId, body_of, is_known_extension, response_target, with_source,
 };
+use crate::digest::Fields;
 use crate::header::Parameters;
-use crate::message::{Message, Method};
+use crate::message::{Message, Method, StartLine};
 use crate::uri::{Uri, escape};
 use bytes::Bytes;
 use outgoing::ClientInvite;
@@ -28,6 +29,8 @@ const TIMED_OUT: u16 = 408;
 const MAX_TARGET_BYTES: usize = 256;
 /// Requests of ours in a dialog at a time.
 const MAX_REQUESTS: usize = 4;
+/// Challenges of one request that are answered: a nonce may be stale once.
+const MAX_PROOFS: u8 = 2;
 
 /// How far a call is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -108,9 +111,13 @@ struct ReliableResponse {
 struct ClientRequest {
     branch: String,
     method: Method,
+    /// As it was sent, with its proof.
+    request: Message,
     bytes: Bytes,
     resend: Option<Resend>,
     gives_up_at: Instant,
+    /// Challenges that were answered.
+    n_proofs: u8,
 }
 
 /// When something is sent again.
@@ -858,11 +865,11 @@ impl Endpoint {
             request.add(name, *value);
         }
         request.body = body;
-        self.request_sent_again(now, call, branch, &request);
+        self.request_sent_again(now, call, branch, request, 0);
     }
 
-    /// Sends a request until its response comes.
-    fn request_sent_again(&mut self, now: Instant, call: CallId, branch: String, request: &Message) {
+    /// Sends a request until its response comes. `n_proofs`: challenges to it that were answered.
+    fn request_sent_again(&mut self, now: Instant, call: CallId, branch: String, request: Message, n_proofs: u8) {
         let Some(entry) = self.calls.get_mut(&call) else { return };
         let Some(method) = request.method() else { return };
         let peer = entry.peer;
@@ -872,13 +879,67 @@ impl Endpoint {
         entry.requests.push(ClientRequest {
             branch: branch.clone(),
             method,
+            request,
             bytes: bytes.clone(),
             resend,
             gives_up_at,
+            n_proofs,
         });
         self.by_branch.insert(branch, TimerOwner::Call(call));
         self.send(peer, bytes);
         self.reschedule(call);
+    }
+
+    /// Sends a challenged request again with a proof, under a number and a branch of its own. `false`: the challenge is
+    /// not answered.
+    fn request_proved(
+        &mut self,
+        now: Instant,
+        call: CallId,
+        challenged: &ClientRequest,
+        status: u16,
+        challenge: &Message,
+    ) -> bool {
+        let Some(entry) = self.calls.get(&call) else { return false };
+        let trunk = entry.trunk;
+        let transport = entry.peer.transport;
+        let ClientRequest { method, request, n_proofs, .. } = challenged;
+        let Some((name, value)) = self.proof(trunk, request, *n_proofs, status, challenge) else { return false };
+        let branch = self.branch();
+        let via = self.via(transport, &branch);
+        let Some(entry) = self.calls.get_mut(&call) else { return false };
+        entry.dialog.local_sequence += 1;
+        let mut request = request.clone();
+        request.set("via", via);
+        request.set("cseq", format!("{} {method}", entry.dialog.local_sequence));
+        request.set(name, value);
+        self.request_sent_again(now, call, branch, request, n_proofs + 1);
+        true
+    }
+
+    /// The header that proves the trunk's password to a challenge of this request, and its value. `None`: the challenge
+    /// cannot be answered, or the `n_proofs` that were sent do not satisfy it.
+    fn proof(
+        &mut self,
+        trunk: TrunkId,
+        request: &Message,
+        n_proofs: u8,
+        status: u16,
+        challenge: &Message,
+    ) -> Option<(&'static str, String)> {
+        let client_nonce = self.random();
+        let StartLine::Request { method, uri } = &request.start else { return None };
+        let credentials = self.config.trunks.get(trunk.0)?.credentials.as_ref()?;
+        let (asked, answered) = match status {
+            401 => ("www-authenticate", "authorization"),
+            _ => ("proxy-authenticate", "proxy-authorization"),
+        };
+        let (is_stale, value) = challenge.all(asked).filter_map(Fields::parse).find_map(|fields| {
+            let value = fields.answer(credentials, method.name(), uri, &client_nonce)?;
+            Some((fields.get("stale").eq_ignore_ascii_case("true"), value))
+        })?;
+        let is_worth = n_proofs == 0 || is_stale && n_proofs < MAX_PROOFS;
+        is_worth.then_some((answered, value))
     }
 
     pub(super) fn call_response(&mut self, now: Instant, call: CallId, branch: &str, status: u16, message: &Message) {
@@ -902,6 +963,11 @@ impl Endpoint {
         // A CANCEL has the branch of its INVITE.
         if !is_invites {
             self.by_branch.remove(branch);
+        }
+        // A CANCEL is not challenged (RFC 3261, section 22.1).
+        let is_challenge = matches!(status, 401 | 407) && request.method != Method::Cancel;
+        if is_challenge && self.request_proved(now, call, &request, status, message) {
+            return;
         }
         match request.method {
             Method::Bye => {

@@ -439,6 +439,57 @@ fn a_call_of_ours_proves_its_password_and_a_refusal_is_acknowledged() {
 }
 
 #[test]
+fn a_challenge_inside_a_call_is_answered_once() {
+    let mut rig = Rig::new(vec![trunk_of(&["192.0.2.0/24"], Some("secret"))]);
+    let fields = "Digest realm=\"trunk\", nonce=\"n\", algorithm=MD5, qop=\"auth\"";
+    // Challenges the request that was sent last; gives what is sent then.
+    let challenged = |rig: &mut Rig, status: u16, asked: &str| {
+        let before = rig.last();
+        rig.respond(&before, status, &[(asked, fields)], "");
+        let again = rig.last();
+        assert_eq!(again.method(), before.method());
+        assert_eq!(again.sequence().unwrap().0, before.sequence().unwrap().0 + 1);
+        assert_ne!(again.via().unwrap().branch(), before.via().unwrap().branch());
+        assert_eq!((again.get("refer-to"), again.to()), (before.get("refer-to"), before.to()));
+        again
+    };
+    let is_proof = |proof: Option<&str>| {
+        proof.is_some_and(|proof| proof.contains("username=\"ann\"") && proof.contains("uri=\"sip:bob@10.0.0.7:5064\""))
+    };
+    let session = [("allow", "UPDATE"), ("session-expires", "120;refresher=uac")];
+    let (call, invite) = rig.calling();
+    rig.respond(&invite, 200, &session, SDP);
+    rig.events.clear();
+    assert!(rig.endpoint.refer(rig.now, call, "tel:+4930123"));
+    rig.drain();
+    let refer = challenged(&mut rig, 407, "proxy-authenticate");
+    assert!(is_proof(refer.get("proxy-authorization")) && rig.events.is_empty());
+    rig.respond(&refer, 202, &[], "");
+    assert_eq!(rig.events.pop_front(), Some(Event::Transfer { call, progress: TransferProgress::Accepted }));
+    rig.pass(Duration::from_secs(60));
+    let update = challenged(&mut rig, 401, "www-authenticate");
+    assert!(is_proof(update.get("authorization")));
+    rig.respond(&update, 200, &[], "");
+    rig.endpoint.hang_up(rig.now, call);
+    rig.drain();
+    let bye = challenged(&mut rig, 407, "proxy-authenticate");
+    assert!(is_proof(bye.get("proxy-authorization")));
+    assert_eq!(rig.endpoint.n_calls(), 1, "the peer has not ended it yet");
+    rig.respond(&bye, 200, &[], "");
+    assert_eq!((rig.endpoint.n_calls(), rig.events.len()), (0, 0));
+
+    // A wrong password is not tried again.
+    let (call, invite) = rig.calling();
+    rig.respond(&invite, 200, &[], SDP);
+    rig.endpoint.hang_up(rig.now, call);
+    rig.drain();
+    let bye = challenged(&mut rig, 407, "proxy-authenticate");
+    rig.respond(&bye, 407, &[("proxy-authenticate", fields)], "");
+    assert_eq!((rig.endpoint.n_calls(), rig.methods()), (0, Vec::new()));
+    assert!(rig.endpoint.by_branch.is_empty());
+}
+
+#[test]
 fn a_call_of_ours_is_given_up_by_a_cancel_once_something_answers() {
     let mut rig = Rig::open();
     let (call, invite) = rig.calling();

@@ -5,7 +5,6 @@
 //! one like any other.
 
 use super::{Call, Dialog, Phase, Resend, SessionTimer, is_transfer_target, session_expires};
-use crate::digest::Fields;
 use crate::endpoint::timers::TimerOwner;
 use crate::endpoint::{
     ALLOW, CallId, EndCause, Endpoint, Event, MAX_CALLS, MIN_SESSION, Peer, TRANSACTION, Transport, TrunkId,
@@ -17,8 +16,6 @@ use std::time::{Duration, Instant};
 
 /// The longest ringing.
 const RINGS: Duration = Duration::from_secs(180);
-/// Challenges of one call that are answered: a nonce may be stale once.
-const MAX_PROOFS: u8 = 2;
 /// The longest name of a caller.
 const MAX_USER_BYTES: usize = 64;
 
@@ -278,27 +275,20 @@ impl Endpoint {
 
     fn invite_challenged(&mut self, now: Instant, call: CallId, status: u16, message: &Message) {
         self.acknowledge_refusal(call, message);
-        let client_nonce = self.random();
-        let Some(entry) = self.calls.get_mut(&call) else { return };
-        let credentials = self.config.trunks.get(entry.trunk.0).and_then(|trunk| trunk.credentials.clone());
-        let Some(invite) = &mut entry.client_invite else { return };
-        let (asked, answered) = match status {
-            401 => ("www-authenticate", "authorization"),
-            _ => ("proxy-authenticate", "proxy-authorization"),
+        let Some(entry) = self.calls.get(&call) else { return };
+        let Some(invite) = &entry.client_invite else { return };
+        let trunk = entry.trunk;
+        let hangs_up = entry.hangs_up;
+        let n_proofs = invite.n_proofs;
+        let request = invite.request.clone();
+        let Some(proof) = self.proof(trunk, &request, n_proofs, status, message).filter(|_| !hangs_up) else {
+            self.end_with(now, call, EndCause::Refused(status));
+            return;
         };
-        let proof = message.all(asked).filter_map(Fields::parse).find_map(|fields| {
-            let value = fields.answer(credentials.as_ref()?, "INVITE", &entry.dialog.target, &client_nonce)?;
-            Some((fields.get("stale").eq_ignore_ascii_case("true"), value))
-        });
-        match proof {
-            Some((is_stale, value))
-                if !entry.hangs_up && (invite.n_proofs == 0 || is_stale && invite.n_proofs < MAX_PROOFS) =>
-            {
-                invite.n_proofs += 1;
-                self.send_invite(now, call, Some((answered, value)));
-            }
-            _ => self.end_with(now, call, EndCause::Refused(status)),
+        if let Some(invite) = self.calls.get_mut(&call).and_then(|entry| entry.client_invite.as_mut()) {
+            invite.n_proofs += 1;
         }
+        self.send_invite(now, call, Some(proof));
     }
 
     fn invite_refused(&mut self, now: Instant, call: CallId, status: u16, message: &Message) {
@@ -336,7 +326,7 @@ impl Endpoint {
         let request = invite.request.clone();
         let via = self.via(peer.transport, &branch);
         let Some(cancel) = within_transaction(&request, Method::Cancel, &via) else { return };
-        self.request_sent_again(now, call, branch, &cancel);
+        self.request_sent_again(now, call, branch, cancel, 0);
     }
 
     /// The INVITE cannot be sent, or its answer cannot come (RFC 3261, section 18.4).
