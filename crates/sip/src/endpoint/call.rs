@@ -4,6 +4,7 @@
 //! its time comes.
 
 pub(super) mod outgoing;
+mod refresh;
 
 use super::timers::TimerOwner;
 use super::{
@@ -16,6 +17,7 @@ use crate::message::{Message, Method, StartLine};
 use crate::uri::{Uri, escape};
 use bytes::Bytes;
 use outgoing::ClientInvite;
+use refresh::{InviteAcknowledgement, SessionTimer};
 use std::time::{Duration, Instant};
 
 /// An embedder that leaves a call without an answer loses it after this time.
@@ -59,7 +61,11 @@ pub(super) struct Call {
     /// An UPDATE with an offer that the embedder has to answer.
     update: Option<(Message, TransactionKey, Peer)>,
     requests: Vec<ClientRequest>,
+    /// Our description as it was sent last, which a refresh by INVITE repeats.
+    description: Bytes,
     session: SessionTimer,
+    /// Of the last refresh by INVITE.
+    acknowledgement: Option<InviteAcknowledgement>,
     /// The peer calls the target of a transfer, and will say how that ends.
     transfers: bool,
     /// The embedder has hung up before the acknowledgement came.
@@ -144,25 +150,6 @@ impl Resend {
     }
 }
 
-/// RFC 4028.
-#[derive(Clone, Copy, Default)]
-struct SessionTimer {
-    interval: Option<Duration>,
-    we_refresh: bool,
-    /// When we refresh, or when the call has expired.
-    at: Option<Instant>,
-}
-
-impl SessionTimer {
-    fn restart(&mut self, now: Instant) {
-        self.at = self.interval.map(|interval| match self.we_refresh {
-            true => now + interval / 2,
-            // Section 10: the BYE goes out a little before.
-            false => now + interval - (interval / 3).min(TRANSACTION),
-        });
-    }
-}
-
 impl ServerInvite {
     pub(super) fn new(key: TransactionKey, request: Message, is_first: bool, now: Instant) -> Self {
         Self {
@@ -233,7 +220,9 @@ impl Call {
             client_invite: None,
             update: None,
             requests: Vec::new(),
+            description: Bytes::new(),
             session: SessionTimer::default(),
+            acknowledgement: None,
             transfers: false,
             hangs_up: false,
             forgotten_at: None,
@@ -243,6 +232,16 @@ impl Call {
     /// Whether a message comes without TLS in a dialog that began by it. Keys for SRTP are in its descriptions.
     fn is_less_secure(&self, from: Peer) -> bool {
         self.peer.transport == Transport::Tls && from.transport != Transport::Tls
+    }
+
+    /// Whether a change that the peer wants is under way.
+    fn is_changing(&self) -> bool {
+        self.update.is_some() || self.invite.as_ref().is_some_and(|invite| !invite.is_acknowledged)
+    }
+
+    /// Whether an INVITE of ours inside the dialog is under way.
+    fn is_inviting(&self) -> bool {
+        self.requests.iter().any(|request| request.method == Method::Invite)
     }
 
     /// Whether it takes a place among the calls that begin.
@@ -370,8 +369,7 @@ impl Endpoint {
             match answer {
                 Ok(sdp) => {
                     let mut response = self.accepted(now, call, &request, 200);
-                    response.add("content-type", "application/sdp");
-                    response.body = Bytes::copy_from_slice(sdp.as_bytes());
+                    self.describe(call, &mut response, sdp);
                     self.answer(now, &received, &response);
                 }
                 Err(status) => {
@@ -439,8 +437,7 @@ impl Endpoint {
         let local = entry.dialog.local.clone();
         let referred_by = local.split(";tag=").next().unwrap_or_default();
         let headers = [("refer-to", refer_to), ("referred-by", referred_by)];
-        self.request_of_call(now, call, Method::Refer, &headers, Bytes::new());
-        true
+        self.request_of_call(now, call, Method::Refer, &headers, Bytes::new())
     }
 
     /// How a call with this `Replaces` is refused: calls are not replaced here (RFC 3891, section 3).
@@ -507,6 +504,9 @@ impl Endpoint {
         if let Some(invite) = entry.client_invite {
             self.by_branch.remove(invite.branch());
         }
+        if let Some(acknowledgement) = entry.acknowledgement {
+            self.by_branch.remove(&acknowledgement.branch);
+        }
         for request in entry.requests {
             self.by_branch.remove(&request.branch);
         }
@@ -554,15 +554,11 @@ impl Endpoint {
         entry.session = SessionTimer::default();
         if let Some((interval, refresher)) = wants {
             let we_refresh = refresher.as_deref() == Some("uas") || !supports;
-            // Without UPDATE the hub does not refresh: the call then has no session timer.
-            if !we_refresh || entry.dialog.has_update {
-                entry.session = SessionTimer { interval: Some(interval), we_refresh, at: None };
-                entry.session.restart(now);
-                let who = if we_refresh { "uas" } else { "uac" };
-                response.add("session-expires", format!("{};refresher={who}", interval.as_secs()));
-                if !we_refresh {
-                    response.add("require", "timer");
-                }
+            entry.session = SessionTimer::begin(now, interval, we_refresh);
+            let who = if we_refresh { "uas" } else { "uac" };
+            response.add("session-expires", format!("{};refresher={who}", interval.as_secs()));
+            if !we_refresh {
+                response.add("require", "timer");
             }
         }
         response
@@ -571,10 +567,19 @@ impl Endpoint {
     fn answer_invite(&mut self, now: Instant, call: CallId, sdp: &str) {
         let Some(request) = self.invite_request(call) else { return };
         let mut response = self.accepted(now, call, &request, 200);
-        response.add("content-type", "application/sdp");
-        response.body = Bytes::copy_from_slice(sdp.as_bytes());
+        self.describe(call, &mut response, sdp);
         // The answer is sent again by any transport until it is acknowledged (RFC 3261, section 13.3.1.4).
         self.final_response(now, call, &response, true);
+    }
+
+    /// Puts our description into a response.
+    fn describe(&mut self, call: CallId, response: &mut Message, sdp: &str) {
+        let description = Bytes::copy_from_slice(sdp.as_bytes());
+        response.add("content-type", "application/sdp");
+        response.body = description.clone();
+        if let Some(entry) = self.calls.get_mut(&call) {
+            entry.description = description;
+        }
     }
 
     fn refuse_invite(&mut self, now: Instant, call: CallId, status: u16, reason: &str, retry_after: Option<Duration>) {
@@ -758,8 +763,11 @@ impl Endpoint {
     fn invited_again(&mut self, now: Instant, call: CallId, received: &Received<'_>) {
         let message = received.message;
         let Some(entry) = self.calls.get_mut(&call) else { return };
-        let is_busy = entry.update.is_some() || entry.invite.as_ref().is_some_and(|invite| !invite.is_acknowledged);
-        if is_busy || entry.phase != Phase::Connected {
+        if entry.is_inviting() {
+            self.refuse_stateless(received, 491, "Request Pending", &[]);
+            return;
+        }
+        if entry.is_changing() || entry.phase != Phase::Connected {
             self.refuse_stateless(received, 500, "Server Internal Error", &[("retry-after", "5")]);
             return;
         }
@@ -825,8 +833,7 @@ impl Endpoint {
             self.reschedule(call);
             return;
         };
-        let is_busy = entry.update.is_some() || entry.invite.as_ref().is_some_and(|invite| !invite.is_acknowledged);
-        if is_busy || entry.phase != Phase::Connected {
+        if entry.is_changing() || entry.is_inviting() || entry.phase != Phase::Connected {
             let response = request.answer(491, "Request Pending", None);
             self.answer(now, received, &response);
             return;
@@ -835,17 +842,24 @@ impl Endpoint {
         self.event(Event::Offer { call, offer: Some(offer) });
     }
 
-    /// Sends a request inside the dialog.
-    fn request_of_call(&mut self, now: Instant, call: CallId, method: Method, headers: &[(&str, &str)], body: Bytes) {
+    /// Sends a request inside the dialog. `false`: there are [`MAX_REQUESTS`].
+    fn request_of_call(
+        &mut self,
+        now: Instant,
+        call: CallId,
+        method: Method,
+        headers: &[(&str, &str)],
+        body: Bytes,
+    ) -> bool {
         let branch = self.branch();
-        let Some(entry) = self.calls.get(&call) else { return };
+        let Some(entry) = self.calls.get(&call) else { return false };
         let peer = entry.peer;
         let via = self.via(peer.transport, &branch);
         let contact = self.contact(peer.transport);
         let agent = self.config.agent.clone();
-        let Some(entry) = self.calls.get_mut(&call) else { return };
+        let Some(entry) = self.calls.get_mut(&call) else { return false };
         if entry.requests.len() >= MAX_REQUESTS {
-            return;
+            return false;
         }
         let dialog = &mut entry.dialog;
         dialog.local_sequence += 1;
@@ -866,6 +880,7 @@ impl Endpoint {
         }
         request.body = body;
         self.request_sent_again(now, call, branch, request, 0);
+        true
     }
 
     /// Sends a request until its response comes. `n_proofs`: challenges to it that were answered.
@@ -951,17 +966,27 @@ impl Endpoint {
             return;
         }
         let is_its = |request: &ClientRequest| request.branch == branch && Some(&request.method) == method.as_ref();
-        let Some(at) = entry.requests.iter().position(is_its) else { return };
+        let Some(at) = entry.requests.iter().position(is_its) else {
+            if status >= 200 {
+                self.acknowledge_again(call, branch);
+            }
+            return;
+        };
         if status < 200 {
-            // Something is done: it is sent again at the longest interval only.
-            if let Some(resend) = &mut entry.requests[at].resend {
+            let request = &mut entry.requests[at];
+            if request.method == Method::Invite {
+                request.resend = None;
+            } else if let Some(resend) = &mut request.resend {
+                // Something is done: it is sent again at the longest interval only.
                 resend.interval = T2;
             }
             return;
         }
         let request = entry.requests.remove(at);
-        // A CANCEL has the branch of its INVITE.
-        if !is_invites {
+        if request.method == Method::Invite {
+            self.acknowledge_refresh(call, &request, status, message);
+        } else if !is_invites {
+            // A CANCEL has the branch of its INVITE.
             self.by_branch.remove(branch);
         }
         // A CANCEL is not challenged (RFC 3261, section 22.1).
@@ -974,13 +999,8 @@ impl Endpoint {
                 self.forget(call);
                 return;
             }
-            Method::Update if (200..300).contains(&status) => {
-                if let Some(entry) = self.calls.get_mut(&call) {
-                    if let Some((interval, _)) = session_expires(message) {
-                        entry.session.interval = Some(interval.max(MIN_SESSION));
-                    }
-                    entry.session.restart(now);
-                }
+            Method::Invite | Method::Update if (200..300).contains(&status) => {
+                self.session_refreshed(now, call, &request.method, message);
             }
             Method::Refer if status != 481 => {
                 let progress = match status {
@@ -999,6 +1019,7 @@ impl Endpoint {
                 self.end_with(now, call, EndCause::Failed);
                 return;
             }
+            Method::Invite | Method::Update => self.refresh_refused(now, call, status, message),
             _ => {}
         }
         self.reschedule(call);
@@ -1036,7 +1057,10 @@ impl Endpoint {
             if request.gives_up_at <= now {
                 failed.push((request.branch.clone(), request.method.clone()));
             } else if let Some(resend) = request.resend.as_mut().filter(|resend| resend.at <= now) {
-                resend.again(now);
+                match request.method {
+                    Method::Invite => resend.again_without_limit(now),
+                    _ => resend.again(now),
+                }
                 sends.push((entry.peer, request.bytes.clone()));
             }
         }
@@ -1087,16 +1111,6 @@ impl Endpoint {
             _ => TransferProgress::Failed(status),
         };
         self.event(Event::Transfer { call, progress });
-    }
-
-    fn refresh(&mut self, now: Instant, call: CallId) {
-        let Some(entry) = self.calls.get_mut(&call) else { return };
-        let Some(interval) = entry.session.interval else { return };
-        // Should the answer not come, the request's own failure ends the call.
-        entry.session.at = None;
-        let expires = format!("{};refresher=uac", interval.as_secs());
-        let headers = [("supported", "timer"), ("session-expires", expires.as_str())];
-        self.request_of_call(now, call, Method::Update, &headers, Bytes::new());
     }
 
     /// An INVITE or a request of ours came to nothing.

@@ -335,6 +335,38 @@ fn we_refresh_a_session_where_the_peer_wants_it_and_a_dead_peer_is_found() {
     assert_eq!((refusal.status(), refusal.get("min-se")), (Some(422), Some("90")));
 }
 
+#[test]
+fn a_refresh_that_is_refused_is_tried_again_before_the_session_ends() {
+    let mut rig = Rig::open();
+    rig.connected("Allow: INVITE, UPDATE\r\nSession-Expires: 160;refresher=uas\r\n");
+    rig.pass(Duration::from_secs(80));
+    for status in [491, 500, 422] {
+        let update = rig.last();
+        assert_eq!(update.method(), Some(Method::Update));
+        rig.respond(&update, status, &[], "");
+        rig.pass(Duration::from_secs(9));
+        assert!(rig.methods().is_empty(), "after {status}");
+        rig.pass(Duration::from_secs(1));
+    }
+    // The interval is too short for a proxy: it is raised at once.
+    let update = rig.last();
+    rig.respond(&update, 422, &[("min-se", "320")], "");
+    rig.pass(Duration::ZERO);
+    let update = rig.last();
+    assert_eq!((update.get("session-expires"), update.get("min-se")), (Some("320;refresher=uac"), Some("320")));
+    rig.respond(&update, 200, &[("session-expires", "320;refresher=uac")], "");
+    rig.pass(Duration::from_secs(159));
+    assert!(rig.methods().is_empty());
+    rig.pass(Duration::from_secs(1));
+    // UPDATE is not understood after all.
+    let update = rig.last();
+    rig.respond(&update, 405, &[], "");
+    rig.pass(Duration::from_secs(20));
+    let invite = rig.last();
+    assert_eq!((invite.method(), invite.body), (Some(Method::Invite), Bytes::from(SDP)));
+    assert_eq!(rig.events.len(), 0, "the call goes on");
+}
+
 impl Rig {
     /// Calls the peer; gives the call and its INVITE.
     fn calling(&mut self) -> (CallId, Message) {
@@ -410,6 +442,51 @@ fn a_call_of_ours_rings_is_answered_and_ended_by_either_side() {
     let bye = request("BYE", 7, &tag, "", "").replace("one@192.0.2.9", invite.get("call-id").unwrap());
     rig.receive(&bye);
     assert_eq!(rig.events.pop_front(), Some(Event::Ended { call, cause: EndCause::Bye }));
+}
+
+#[test]
+fn a_peer_without_update_is_refreshed_by_an_invite_that_repeats_our_description() {
+    let mut rig = Rig::open();
+    let (call, invite) = rig.calling();
+    let session = ("session-expires", "120;refresher=uac");
+    rig.respond(&invite, 200, &[session, ("record-route", "<sip:a.example;lr>")], SDP);
+    rig.events.clear();
+    rig.sent.clear();
+    rig.pass(Duration::from_secs(60));
+    let refresh = rig.last();
+    assert_eq!((refresh.method(), refresh.get("cseq")), (Some(Method::Invite), Some("2 INVITE")));
+    assert_eq!((refresh.get("session-expires"), &refresh.body), (Some(session.1), &Bytes::from(SDP)));
+    assert_eq!((refresh.get("content-type"), refresh.to().unwrap().tag()), (Some("application/sdp"), Some("far")));
+    rig.respond(&refresh, 100, &[], "");
+    rig.pass(Duration::from_secs(5));
+    assert!(rig.methods().is_empty(), "it is not sent again");
+    let tag = invite.from().unwrap().tag().unwrap().to_owned();
+    let crossing = request("INVITE", 7, &tag, "", SDP).replace("one@192.0.2.9", invite.get("call-id").unwrap());
+    rig.receive(&crossing);
+    assert_eq!(rig.last().status(), Some(491), "one change at a time");
+    rig.respond(&refresh, 200, &[session], SDP);
+    assert_eq!(rig.events.pop_front(), Some(Event::OfferAnswered { call, answer: Bytes::from(SDP) }));
+    let ack = rig.last();
+    assert_eq!((ack.method(), ack.get("cseq")), (Some(Method::Ack), Some("2 ACK")));
+    rig.respond(&refresh, 200, &[session], SDP);
+    assert_eq!((rig.last(), rig.events.len()), (ack, 0), "an answer that comes again is acknowledged again");
+    // The next one is refused, and tried again.
+    rig.pass(Duration::from_secs(60));
+    let refresh = rig.last();
+    rig.respond(&refresh, 491, &[], "");
+    let ack = rig.last();
+    assert_eq!((ack.method(), ack.get("cseq")), (Some(Method::Ack), Some("3 ACK")));
+    assert_eq!((ack.get("via"), ack.get("route")), (refresh.get("via"), Some("<sip:a.example;lr>")));
+    rig.pass(Duration::from_secs(8));
+    let refresh = rig.last();
+    assert_eq!((refresh.method(), refresh.get("cseq")), (Some(Method::Invite), Some("4 INVITE")));
+    rig.respond(&refresh, 481, &[], "");
+    assert_eq!(
+        (rig.methods(), rig.events.pop_front()),
+        (vec![Method::Ack], Some(Event::Ended { call, cause: EndCause::Failed }))
+    );
+    rig.pass(Duration::from_secs(40));
+    assert!(rig.endpoint.n_calls() == 0 && rig.endpoint.by_branch.is_empty());
 }
 
 #[test]

@@ -128,7 +128,8 @@ impl Endpoint {
         request.add("allow", ALLOW);
         request.add("supported", "timer");
         request.add("content-type", "application/sdp");
-        request.body = Bytes::from(offer);
+        let description = Bytes::from(offer);
+        request.body = description.clone();
         let dialog = Dialog {
             call_id: call_id.clone(),
             local,
@@ -142,6 +143,7 @@ impl Endpoint {
             has_update: false,
         };
         let mut call = Call::new(trunk, peer, Phase::Calling, dialog);
+        call.description = description;
         call.client_invite = Some(ClientInvite {
             branch: String::new(),
             request,
@@ -225,9 +227,9 @@ impl Endpoint {
     }
 
     fn invite_answered(&mut self, now: Instant, call: CallId, message: &Message) {
-        let branch = self.branch();
         let Some(entry) = self.calls.get_mut(&call) else { return };
         let hangs_up = entry.hangs_up || entry.phase == Phase::Ended;
+        let peer = entry.peer;
         let dialog = &mut entry.dialog;
         if let Some(to) = message.get("to") {
             dialog.remote = to.to_owned();
@@ -239,27 +241,13 @@ impl Endpoint {
         dialog.routes = message.list("record-route").map(str::to_owned).collect();
         dialog.routes.reverse();
         dialog.has_update = message.lists("allow", "UPDATE");
+        let number = dialog.local_sequence;
         if let Some((interval, refresher)) = session_expires(message) {
             let we_refresh = refresher.as_deref() != Some("uas");
-            if !we_refresh || dialog.has_update {
-                let interval = Some(interval.max(MIN_SESSION));
-                entry.session = SessionTimer { interval, we_refresh, at: None };
-                entry.session.restart(now);
-            }
+            entry.session = SessionTimer::begin(now, interval.max(MIN_SESSION), we_refresh);
         }
-        // Its own transaction (RFC 3261, section 13.2.2.4): to the contact, with the INVITE's number.
-        let mut ack = Message::request(Method::Ack, entry.dialog.target.clone());
-        for route in &entry.dialog.routes {
-            ack.add("route", route.clone());
-        }
-        ack.add("max-forwards", "70");
-        ack.add("from", entry.dialog.local.clone());
-        ack.add("to", entry.dialog.remote.clone());
-        ack.add("call-id", entry.dialog.call_id.clone());
-        ack.add("cseq", format!("{} ACK", entry.dialog.local_sequence));
-        let peer = entry.peer;
         entry.phase = Phase::Connected;
-        ack.add("via", self.via(peer.transport, &branch));
+        let Some(ack) = self.acknowledgement(call, number) else { return };
         let bytes = ack.write();
         if let Some(invite) = self.calls.get_mut(&call).and_then(|entry| entry.client_invite.as_mut()) {
             invite.acknowledgement = Some(bytes.clone());
@@ -271,6 +259,25 @@ impl Endpoint {
         }
         self.event(Event::Answered { call, answer: message.body.clone() });
         self.reschedule(call);
+    }
+
+    /// What acknowledges an answer to the INVITE with this number: to the contact, in a transaction of its own (RFC
+    /// 3261, section 13.2.2.4).
+    pub(super) fn acknowledgement(&mut self, call: CallId, number: u32) -> Option<Message> {
+        let branch = self.branch();
+        let entry = self.calls.get(&call)?;
+        let dialog = &entry.dialog;
+        let mut ack = Message::request(Method::Ack, dialog.target.clone());
+        for route in &dialog.routes {
+            ack.add("route", route.clone());
+        }
+        ack.add("max-forwards", "70");
+        ack.add("from", dialog.local.clone());
+        ack.add("to", dialog.remote.clone());
+        ack.add("call-id", dialog.call_id.clone());
+        ack.add("cseq", format!("{number} ACK"));
+        ack.add("via", self.via(entry.peer.transport, &branch));
+        Some(ack)
     }
 
     fn invite_challenged(&mut self, now: Instant, call: CallId, status: u16, message: &Message) {
@@ -359,14 +366,17 @@ impl Endpoint {
     }
 }
 
-/// A request of the INVITE's own transaction, with its URI, number and `Via`.
-fn within_transaction(invite: &Message, method: Method, via: &str) -> Option<Message> {
+/// A request of the INVITE's own transaction, with its URI, routes, number and `Via`.
+pub(super) fn within_transaction(invite: &Message, method: Method, via: &str) -> Option<Message> {
     let crate::message::StartLine::Request { uri, .. } = &invite.start else { return None };
     let (number, _) = invite.sequence()?;
     let mut request = Message::request(method.clone(), uri.clone());
     // Nothing that the peer has added.
     let via: Vec<&str> = via.split(';').filter(|part| !part.trim_start().starts_with("received=")).collect();
     request.add("via", via.join(";"));
+    for route in invite.all("route") {
+        request.add("route", route.to_owned());
+    }
     request.add("max-forwards", "70");
     for name in ["from", "to", "call-id"] {
         request.add(name, invite.get(name)?.to_owned());
