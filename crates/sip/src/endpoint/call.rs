@@ -715,7 +715,9 @@ impl Endpoint {
         }
         if let Some(entry) = self.calls.get_mut(&call) {
             entry.dialog.remote_sequence = number;
-            entry.peer = received.from;
+            if std::mem::replace(&mut entry.peer, received.from) != received.from {
+                self.event(Event::Moved { call, peer: received.from });
+            }
         }
         match received.method {
             Method::Bye => {

@@ -201,6 +201,13 @@ pub enum Event {
         /// The peer's description.
         answer: Bytes,
     },
+    /// The peer of a call sends from another address or connection. A request by it was let in.
+    Moved {
+        /// The call.
+        call: CallId,
+        /// Where the peer is now.
+        peer: Peer,
+    },
     /// A transfer that [`Endpoint::refer`] asked for has come further.
     Transfer {
         /// The call.

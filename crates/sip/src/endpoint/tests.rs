@@ -233,6 +233,8 @@ fn our_requests_follow_a_peer_whose_port_changes() {
     let (call, tag) = rig.connected("");
     rig.peer = peer("192.0.2.9:61000", Transport::Udp);
     rig.receive(&request("INFO", 2, &tag, "", ""));
+    rig.receive(&request("INFO", 3, &tag, "", ""));
+    assert_eq!(rig.events.drain(..).collect::<Vec<_>>(), [Event::Moved { call, peer: rig.peer }]);
     rig.sent.clear();
     rig.endpoint.hang_up(rig.now, call);
     rig.drain();

@@ -272,7 +272,7 @@ impl Dialogs {
                         tokio::task::yield_now().await;
                     }
                 },
-                message = self.streams.next() => match message {
+                message = self.streams.next(|address| self.endpoint.is_listed(address)) => match message {
                     StreamMessage::Message(peer, bytes) => self.received(peer, &bytes),
                     StreamMessage::Closed(peer) => {
                         self.endpoint.connection_lost(Instant::now().into_std(), peer);
@@ -413,13 +413,17 @@ impl Dialogs {
             Event::Incoming(incoming) if stop.is_cancelled() => {
                 self.endpoint.refuse(now, incoming.call, 503, "Service Unavailable", None);
             }
-            Event::Incoming(incoming) => match self.hang_up_place() {
-                Some(hang_up) => {
-                    let (dialog, control) = self.open(incoming.call, hang_up);
-                    arrived(ArrivedCall { incoming: *incoming, dialog, control });
+            Event::Incoming(incoming) => {
+                self.streams.admit(incoming.peer);
+                match self.hang_up_place() {
+                    Some(hang_up) => {
+                        let (dialog, control) = self.open(incoming.call, hang_up);
+                        arrived(ArrivedCall { incoming: *incoming, dialog, control });
+                    }
+                    None => self.endpoint.refuse(now, incoming.call, 503, "Service Unavailable", None),
                 }
-                None => self.endpoint.refuse(now, incoming.call, 503, "Service Unavailable", None),
-            },
+            }
+            Event::Moved { peer, .. } => self.streams.admit(peer),
             Event::Ringing { call } => self.send(call, CallControl::Ringing),
             Event::Answered { call, answer } => self.send(call, CallControl::Connected(Some(answer))),
             Event::Connected { call, answer } => self.send(call, CallControl::Connected(answer)),
@@ -516,6 +520,7 @@ pub(super) mod testing {
 #[cfg(test)]
 mod tests {
     use super::super::passwords::TrunkPasswords;
+    use super::super::streams::testing::{address, is_admitted};
     use super::*;
     use crate::config::{LimitsConfig, ServerConfig};
     use crate::server::access::audit::Audit;
@@ -523,13 +528,15 @@ mod tests {
     use crate::server::access::keys::Keys;
     use crate::server::edge::EdgeParts;
     use antiphon_protocol::Dialect;
-    use antiphon_sip::Config;
+    use antiphon_sip::{Config, Trunk};
     use std::net::Ipv4Addr;
-    use tokio::net::TcpListener;
+    use tokio::io::AsyncWriteExt;
+    use tokio::net::{TcpListener, TcpStream};
 
     async fn dialogs() -> Dialogs {
         let advertised = "192.0.2.1:5060".parse().unwrap();
-        let config = Config { advertised, tls_port: 0, agent: "test".into(), trunks: Vec::new(), secret: [7; 32] };
+        let trunk = Trunk { allowed: vec!["127.0.0.1/32".parse().unwrap()], ..Trunk::default() };
+        let config = Config { advertised, tls_port: 0, agent: "test".into(), trunks: vec![trunk], secret: [7; 32] };
         let endpoint = Endpoint::new(config, Instant::now().into_std());
         let udp = UdpSocket::bind("127.0.0.1:0").await.unwrap();
         let streams = Streams::new(TcpListener::bind("127.0.0.1:0").await.unwrap(), None);
@@ -574,6 +581,29 @@ mod tests {
         let now = Instant::now().into_std();
         while dialogs.endpoint.invite(now, outgoing("hub")).is_ok() {}
         assert_eq!(dialed(&mut dialogs, "hub"), Err(DialogRefused::NoRoom));
+    }
+
+    #[tokio::test]
+    async fn a_call_that_is_let_in_keeps_its_connection_open() {
+        let mut dialogs = dialogs().await;
+        let mut connection = TcpStream::connect(address(&dialogs.streams)).await.unwrap();
+        let text = |method: &str| {
+            format!(
+                "{method} sip:100@127.0.0.1 SIP/2.0\r\nVia: SIP/2.0/TCP 127.0.0.1;branch=z9hG4bK1\r\n\
+                 From: <sip:a@127.0.0.1>;tag=1\r\nTo: <sip:100@127.0.0.1>\r\nCall-ID: 1\r\nCSeq: 1 {method}\r\n\
+                 Contact: <sip:a@127.0.0.1>\r\nContent-Length: 0\r\n\r\n"
+            )
+        };
+        for (method, expected) in [("OPTIONS", false), ("INVITE", true)] {
+            connection.write_all(text(method).as_bytes()).await.unwrap();
+            // It connects as a stranger.
+            let StreamMessage::Message(peer, bytes) = dialogs.streams.next(|_| false).await else {
+                panic!("no message");
+            };
+            dialogs.received(peer, &bytes);
+            dialogs.drain(&|_: ArrivedCall| {}, &CancellationToken::new());
+            assert_eq!(is_admitted(&dialogs.streams, peer), expected, "{method}");
+        }
     }
 
     #[tokio::test]

@@ -3,6 +3,10 @@
 //! [`super::dialogs`] owns them. A connection is a task in a set that ends with its owner. What is no SIP closes it. The
 //! hub opens a connection where it has something to send to an address that [`Streams::know`] named; of TLS it checks the
 //! name of the host.
+//!
+//! Anyone can open a connection. Peers at the addresses of trunks have places of their own, and what they send keeps
+//! their connections open. What another peer sends does that once a call by the connection was let in
+//! ([`Streams::admit`]).
 
 use crate::server::access::holder_counts::{HolderCount, HolderCounts};
 use crate::server::edge::client::network;
@@ -15,6 +19,7 @@ use std::collections::HashMap;
 use std::io;
 use std::net::IpAddr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -23,14 +28,16 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout, timeout_at};
 use tokio_rustls::{TlsAcceptor, TlsConnector};
 
-/// Connections that peers open at a time, and of one network; a further one is closed.
+/// Connections that peers at the addresses of trunks open at a time, or others, and of one network; a further one is
+/// closed.
 const MAX_CONNECTIONS: usize = 256;
 const MAX_CONNECTIONS_PER_NETWORK: usize = 64;
 /// Addresses that the hub may open a connection to; of more, those without one are forgotten.
 const MAX_HOSTS: usize = 256;
 /// A connection, and its TLS handshake.
 const CONNECTS_WITHIN: Duration = Duration::from_secs(10);
-/// From one message, or the connection, to the end of the next one; peers keep connections open by empty lines.
+/// From one message, or the connection, to the end of the next one; peers keep connections open by empty lines. A peer
+/// that is not admitted has this time once, from its first message on.
 const FIRST_MESSAGE: Duration = Duration::from_secs(10);
 const NEXT_MESSAGE: Duration = Duration::from_secs(600);
 /// Messages of all connections that wait to be read; then no connection is read.
@@ -71,11 +78,28 @@ pub(super) struct Streams {
     /// The names of hosts by their addresses.
     hosts: HashMap<Peer, String>,
     connections: JoinSet<Peer>,
-    n_accepted: HolderCounts<()>,
     senders: HashMap<Peer, StreamSender>,
-    by_network: HolderCounts<IpAddr>,
+    /// Of connections that peers at the addresses of trunks open, and of those of others.
+    places_of_trunks: AcceptedPlaces,
+    places_of_others: AcceptedPlaces,
     received: mpsc::Receiver<(Peer, Bytes)>,
     received_sender: mpsc::Sender<(Peer, Bytes)>,
+}
+
+/// The places of connections that peers open.
+#[derive(Default)]
+struct AcceptedPlaces {
+    all: HolderCounts<()>,
+    by_network: HolderCounts<IpAddr>,
+}
+
+impl AcceptedPlaces {
+    /// `None`: there are too many, in all or of this network.
+    fn take(&self, network: IpAddr) -> Option<AcceptedPlace> {
+        let of_network = self.by_network.take(network, MAX_CONNECTIONS_PER_NETWORK)?;
+        let of_all = self.all.take((), MAX_CONNECTIONS)?;
+        Some(AcceptedPlace { _of_all: of_all, _of_network: of_network })
+    }
 }
 
 /// The place of a connection that a peer opened.
@@ -89,6 +113,8 @@ struct StreamSender {
     messages: mpsc::Sender<UnsentMessage>,
     /// One permit for each byte that may still wait.
     room: Arc<Semaphore>,
+    /// Whether what the peer sends keeps the connection open.
+    is_admitted: Arc<AtomicBool>,
 }
 
 /// A message that waits to be written.
@@ -99,10 +125,11 @@ struct UnsentMessage {
 
 impl StreamSender {
     /// With what the connection takes the messages from.
-    fn new() -> (Self, mpsc::Receiver<UnsentMessage>) {
+    fn new(is_admitted: bool) -> (Self, mpsc::Receiver<UnsentMessage>) {
         let (messages, unsent) = mpsc::channel(MAX_UNSENT);
         let room = Arc::new(Semaphore::new(MAX_UNSENT_BYTES));
-        (Self { messages, room }, unsent)
+        let is_admitted = Arc::new(AtomicBool::new(is_admitted));
+        (Self { messages, room, is_admitted }, unsent)
     }
 
     /// Whether the connection has not ended.
@@ -125,9 +152,9 @@ impl Streams {
             tls,
             hosts: HashMap::new(),
             connections: JoinSet::new(),
-            n_accepted: HolderCounts::default(),
             senders: HashMap::new(),
-            by_network: HolderCounts::default(),
+            places_of_trunks: AcceptedPlaces::default(),
+            places_of_others: AcceptedPlaces::default(),
             received,
             received_sender,
         }
@@ -146,8 +173,15 @@ impl Streams {
         }
     }
 
-    /// The next message. Cancel safe.
-    pub(super) async fn next(&mut self) -> StreamMessage {
+    /// A call by this connection was let in: what the peer sends keeps it open from now on.
+    pub(super) fn admit(&self, peer: Peer) {
+        if let Some(sender) = self.senders.get(&peer) {
+            sender.is_admitted.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// The next message. `is_listed`: whether a trunk calls from an address. Cancel safe.
+    pub(super) async fn next(&mut self, is_listed: impl Fn(IpAddr) -> bool) -> StreamMessage {
         loop {
             let tls = &self.tls;
             let by_tls = async {
@@ -171,7 +205,8 @@ impl Streams {
             };
             match accepted {
                 Ok((stream, address)) => {
-                    if let Some(refused) = self.accept(stream, Peer { transport, address }) {
+                    let is_of_trunk = is_listed(address.ip().to_canonical());
+                    if let Some(refused) = self.accept(stream, Peer { transport, address }, is_of_trunk) {
                         return refused;
                     }
                 }
@@ -183,14 +218,13 @@ impl Streams {
         }
     }
 
-    fn accept(&mut self, stream: TcpStream, peer: Peer) -> Option<StreamMessage> {
-        let of_network = self.by_network.take(network(peer.address.ip()), MAX_CONNECTIONS_PER_NETWORK);
-        let of_all = self.n_accepted.take((), MAX_CONNECTIONS);
-        let Some((of_network, of_all)) = of_network.zip(of_all) else {
+    fn accept(&mut self, stream: TcpStream, peer: Peer, is_of_trunk: bool) -> Option<StreamMessage> {
+        let places = if is_of_trunk { &self.places_of_trunks } else { &self.places_of_others };
+        let Some(place) = places.take(network(peer.address.ip())) else {
             return Some(StreamMessage::Refused(peer.address.ip().to_canonical()));
         };
-        let place = AcceptedPlace { _of_all: of_all, _of_network: of_network };
-        let (sender, unsent) = StreamSender::new();
+        let (sender, unsent) = StreamSender::new(is_of_trunk);
+        let is_admitted = sender.is_admitted.clone();
         self.senders.insert(peer, sender);
         let acceptor = self.tls.as_ref().filter(|_| peer.transport == Transport::Tls);
         let acceptor = acceptor.map(|tls| TlsAcceptor::from(tls.certificate.load().sip()));
@@ -198,9 +232,11 @@ impl Streams {
         self.connections.spawn(async move {
             let _place = place;
             let _ = stream.set_nodelay(true);
-            let Some(acceptor) = acceptor else { return serve(stream, peer, FIRST_MESSAGE, unsent, received).await };
+            let Some(acceptor) = acceptor else {
+                return serve(stream, peer, FIRST_MESSAGE, is_admitted, unsent, received).await;
+            };
             match timeout(CONNECTS_WITHIN, acceptor.accept(stream)).await {
-                Ok(Ok(stream)) => serve(stream, peer, FIRST_MESSAGE, unsent, received).await,
+                Ok(Ok(stream)) => serve(stream, peer, FIRST_MESSAGE, is_admitted, unsent, received).await,
                 Ok(Err(error)) => {
                     tracing::debug!(%error, "the TLS handshake of a SIP peer failed");
                     peer
@@ -247,7 +283,8 @@ impl Streams {
         let Some(host) = self.hosts.get(&peer).cloned() else { return };
         let connector = self.tls.as_ref().map(|tls| tls.connector.clone());
         let connector = connector.filter(|_| peer.transport == Transport::Tls);
-        let (sender, unsent) = StreamSender::new();
+        let (sender, unsent) = StreamSender::new(true);
+        let is_admitted = sender.is_admitted.clone();
         self.senders.insert(peer, sender);
         let received = self.received_sender.clone();
         self.connections.spawn(async move {
@@ -261,8 +298,8 @@ impl Streams {
             };
             let late = |_| io::Error::from(io::ErrorKind::TimedOut);
             match timeout(CONNECTS_WITHIN, connected).await.map_err(late).flatten() {
-                Ok(Connected::Tcp(stream)) => serve(stream, peer, NEXT_MESSAGE, unsent, received).await,
-                Ok(Connected::Tls(stream)) => serve(*stream, peer, NEXT_MESSAGE, unsent, received).await,
+                Ok(Connected::Tcp(stream)) => serve(stream, peer, NEXT_MESSAGE, is_admitted, unsent, received).await,
+                Ok(Connected::Tls(stream)) => serve(*stream, peer, NEXT_MESSAGE, is_admitted, unsent, received).await,
                 Err(error) => {
                     tracing::warn!(host, address = %peer.address, %error, "no connection to a SIP trunk");
                     peer
@@ -278,16 +315,18 @@ enum Connected {
     Tls(Box<tokio_rustls::client::TlsStream<TcpStream>>),
 }
 
-/// Serves a connection until it ends. `first`: how long its first message is waited for.
+/// Serves a connection until it ends. `first`: how long its first message is waited for. `is_admitted`: whether what
+/// the peer sends keeps it open.
 async fn serve(
     stream: impl AsyncRead + AsyncWrite + Send + 'static,
     peer: Peer,
     first: Duration,
+    is_admitted: Arc<AtomicBool>,
     mut unsent: mpsc::Receiver<UnsentMessage>,
     received: mpsc::Sender<(Peer, Bytes)>,
 ) -> Peer {
     let (reader, mut writer) = tokio::io::split(stream);
-    let read = read(reader, peer, first, received);
+    let read = read(reader, peer, first, is_admitted, received);
     let written = async {
         while let Some(message) = unsent.recv().await {
             let written = async {
@@ -310,6 +349,7 @@ async fn read(
     mut reader: impl AsyncRead + Unpin,
     peer: Peer,
     first: Duration,
+    is_admitted: Arc<AtomicBool>,
     received: mpsc::Sender<(Peer, Bytes)>,
 ) -> io::Result<()> {
     let mut buffer = BytesMut::new();
@@ -319,8 +359,10 @@ async fn read(
     loop {
         let found = stream_message(&buffer).map_err(io::Error::other)?;
         if let Some(n) = found {
+            if !has_spoken || is_admitted.load(Ordering::Relaxed) {
+                until = Instant::now() + NEXT_MESSAGE;
+            }
             has_spoken = true;
-            until = Instant::now() + NEXT_MESSAGE;
             if received.send((peer, buffer.split_to(n).freeze())).await.is_err() {
                 return Ok(());
             }
@@ -329,7 +371,7 @@ async fn read(
         // Empty lines that keep the connection open pile up to nothing.
         if !buffer.is_empty() && buffer.iter().all(|byte| matches!(byte, b'\r' | b'\n')) {
             buffer.clear();
-            if has_spoken {
+            if has_spoken && is_admitted.load(Ordering::Relaxed) {
                 until = Instant::now() + NEXT_MESSAGE;
             }
         }
@@ -342,11 +384,28 @@ async fn read(
     }
 }
 
+#[cfg(test)]
+pub(super) mod testing {
+    use super::*;
+    use std::net::SocketAddr;
+
+    /// Where peers connect.
+    pub(in super::super) fn address(streams: &Streams) -> SocketAddr {
+        streams.tcp.local_addr().unwrap()
+    }
+
+    /// Whether what this peer sends keeps its connection open.
+    pub(in super::super) fn is_admitted(streams: &Streams, peer: Peer) -> bool {
+        streams.senders[&peer].is_admitted.load(Ordering::Relaxed)
+    }
+}
+
 /// The peers' addresses are those of connections.
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::net::SocketAddr;
+    use std::net::{Ipv4Addr, SocketAddr};
+    use tokio::time::sleep;
 
     /// A hub without TLS that knows a peer at this address.
     async fn streams(address: SocketAddr) -> (Streams, Peer) {
@@ -361,7 +420,7 @@ mod tests {
     async fn accepted(streams: &mut Streams) -> (TcpStream, Peer) {
         let mut connection = TcpStream::connect(streams.tcp.local_addr().unwrap()).await.unwrap();
         connection.write_all(b"OPTIONS sip:a SIP/2.0\r\nContent-Length: 0\r\n\r\n").await.unwrap();
-        match streams.next().await {
+        match streams.next(|_| true).await {
             StreamMessage::Message(peer, _) => (connection, peer),
             _ => panic!("no message"),
         }
@@ -398,14 +457,14 @@ mod tests {
             connection.read_exact(&mut text).await.unwrap();
             assert_eq!(&text, b"hello you");
             connection.write_all(b"\r\n\r\nOPTIONS sip:a SIP/2.0\r\nContent-Length: 0\r\n\r\n").await.unwrap();
-            assert!(matches!(streams.next().await, StreamMessage::Message(from, _) if from == peer));
+            assert!(matches!(streams.next(|_| true).await, StreamMessage::Message(from, _) if from == peer));
             drop(connection);
-            assert!(matches!(streams.next().await, StreamMessage::Closed(from) if from == peer));
+            assert!(matches!(streams.next(|_| true).await, StreamMessage::Closed(from) if from == peer));
             assert!(streams.senders.is_empty());
         }
         drop(listener);
         streams.send(peer, Bytes::from("hello"));
-        assert!(matches!(streams.next().await, StreamMessage::Closed(from) if from == peer), "nothing listens");
+        assert!(matches!(streams.next(|_| true).await, StreamMessage::Closed(from) if from == peer), "nothing listens");
     }
 
     #[tokio::test]
@@ -416,13 +475,52 @@ mod tests {
         drop(listener.accept().await.unwrap());
         streams.senders[&peer].messages.closed().await;
         streams.send(peer, Bytes::from("second"));
-        assert!(matches!(streams.next().await, StreamMessage::Replaced(from) if from == peer));
+        assert!(matches!(streams.next(|_| true).await, StreamMessage::Replaced(from) if from == peer));
         let (mut connection, _) = listener.accept().await.unwrap();
         let mut text = [0; 6];
         connection.read_exact(&mut text).await.unwrap();
         assert_eq!(&text, b"second");
         drop(connection);
-        assert!(matches!(streams.next().await, StreamMessage::Closed(from) if from == peer));
+        assert!(matches!(streams.next(|_| true).await, StreamMessage::Closed(from) if from == peer));
+    }
+
+    #[tokio::test]
+    async fn strangers_take_no_place_of_a_trunk() {
+        let (mut streams, _) = streams("127.0.0.1:9".parse().unwrap()).await;
+        let place = |n: u32| streams.places_of_others.take(Ipv4Addr::from_bits(n).into()).expect("it is free");
+        let strangers: Vec<_> = (0..MAX_CONNECTIONS as u32).map(place).collect();
+        let _stranger = TcpStream::connect(streams.tcp.local_addr().unwrap()).await.unwrap();
+        assert!(matches!(streams.next(|_| false).await, StreamMessage::Refused(_)));
+        let (_connection, peer) = accepted(&mut streams).await;
+        assert!(testing::is_admitted(&streams, peer), "it is of a trunk");
+        drop(strangers);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_a_peer_sends_keeps_its_connection_open_once_it_is_admitted() {
+        let options = b"OPTIONS sip:a SIP/2.0\r\nContent-Length: 0\r\n\r\n";
+        for message in [&b"\r\n\r\n"[..], &options[..]] {
+            for admitted in [false, true] {
+                let (mut near, far) = tokio::io::duplex(1_024);
+                let (sender, _received) = mpsc::channel(MAX_RECEIVED);
+                let peer = Peer { transport: Transport::Tcp, address: "192.0.2.9:5060".parse().unwrap() };
+                let is_admitted = Arc::new(AtomicBool::new(false));
+                let reading = read(far, peer, FIRST_MESSAGE, is_admitted.clone(), sender);
+                let talking = async {
+                    near.write_all(options).await.unwrap();
+                    is_admitted.store(admitted, Ordering::Relaxed);
+                    for _ in 0..4 {
+                        sleep(NEXT_MESSAGE / 2).await;
+                        near.write_all(message).await.unwrap();
+                    }
+                };
+                let stays_open = tokio::select! {
+                    _ = reading => false,
+                    () = talking => true,
+                };
+                assert_eq!(stays_open, admitted, "{message:?}");
+            }
+        }
     }
 
     #[tokio::test]
