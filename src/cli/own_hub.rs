@@ -2,6 +2,7 @@
 
 use super::progress::Progress;
 use super::{CliError, Settings, blocking};
+use crate::config::{Config, RtcConfig, SipConfig, TelephonyConfig, WyomingConfig};
 use crate::server::{self, Keys, Parts};
 use antiphon_telemetry::Metrics;
 use tokio::net::TcpListener;
@@ -15,11 +16,7 @@ pub(super) async fn with<T>(
     settings: &Settings,
     work: impl AsyncFnOnce(String) -> Result<T, CliError>,
 ) -> Result<T, CliError> {
-    let mut config = settings.load()?;
-    config.stt.decoders = 1;
-    config.server.listen = "127.0.0.1:0".into();
-    // This hub serves a single client, so it needs no job folder.
-    config.speech.jobs_dir.clear();
+    let config = for_one_client(settings.load()?);
     let listener = TcpListener::bind(&config.server.listen).await.map_err(|source| CliError::Listen {
         setting: "server.listen",
         address: config.server.listen.clone(),
@@ -44,4 +41,63 @@ pub(super) async fn with<T>(
     stop.cancel();
     serving.await.map_err(|error| CliError::failed(&error))?;
     done
+}
+
+/// The settings of a hub that serves one client of this machine. The hub whose settings these are may run meanwhile: its
+/// ports, phone accounts, trunks, jobs and audit log stay its own. Only `serve` joins a cluster.
+fn for_one_client(mut config: Config) -> Config {
+    config.stt.decoders = 1;
+    config.server.listen = "127.0.0.1:0".into();
+    config.server.probe_listen.clear();
+    config.server.audit_log.clear();
+    config.speech.jobs_dir.clear();
+    config.rtc = RtcConfig { listen: String::new(), ..RtcConfig::default() };
+    config.sip = SipConfig::default();
+    config.telephony = TelephonyConfig::default();
+    config.wyoming = WyomingConfig::default();
+    config
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::{Sources, load};
+
+    #[test]
+    fn a_hub_for_one_client_takes_nothing_that_only_one_hub_may_have() {
+        let file = tempfile::NamedTempFile::new().expect("a file");
+        let settings = r#"
+            [server]
+            listen = "0.0.0.0:8080"
+            probe_listen = "127.0.0.1:8081"
+            audit_log = "audit.jsonl"
+            [rtc]
+            listen = "0.0.0.0:8089"
+            [sip]
+            listen = "0.0.0.0:5060"
+            [telephony]
+            audiosocket_listen = "127.0.0.1:9092"
+            [telephony.accounts.pbx]
+            kind = "asterisk"
+            username = "antiphon"
+            password_env = "ARI_PASSWORD"
+            [wyoming]
+            listen = "127.0.0.1:10300"
+        "#;
+        std::fs::write(file.path(), settings).expect("written");
+        let sources = Sources { file: Some(file.path().to_owned()), ..Sources::default() };
+        let config = for_one_client(load(&sources).expect("settings"));
+        assert_eq!(config.server.listen, "127.0.0.1:0");
+        let listening = [
+            &config.server.probe_listen,
+            &config.rtc.listen,
+            &config.sip.listen,
+            &config.sip.tls_listen,
+            &config.telephony.audiosocket_listen,
+            &config.wyoming.listen,
+        ];
+        assert_eq!(listening, [""; 6]);
+        assert!(config.telephony.accounts.is_empty() && config.sip.trunks.is_empty());
+        assert!(config.speech.jobs_dir.is_empty() && config.server.audit_log.is_empty());
+    }
 }
