@@ -8,6 +8,7 @@ use crate::config::Config;
 use antiphon_engine_api::llm::Llm;
 use antiphon_engines::llm::ASSISTANT;
 use antiphon_rehearsal::{Caller, RehearsalError, Report, Scenario, junit, page, rehearse};
+use antiphon_telemetry::with_causes;
 use antiphon_types::small_file;
 use clap::Args;
 use serde_json::json;
@@ -83,27 +84,29 @@ fn write(path: &Path, text: &str) -> Result<(), CliError> {
 /// What became of the conversations.
 #[derive(Default)]
 struct Outcome {
+    /// One for each scenario.
     reports: Vec<Report>,
-    /// The last error of those that could not be held.
-    error: Option<CliError>,
+    /// Why the others could not be held.
+    errors: Vec<CliError>,
 }
 
 impl Outcome {
-    fn verdict(self, n_scenarios: usize) -> Result<(), CliError> {
+    fn verdict(mut self, n_scenarios: usize) -> Result<(), CliError> {
         let n_passed = self.reports.iter().filter(|report| report.passed).count();
-        match self.error {
-            Some(error) if n_scenarios == 1 => Err(error),
-            Some(error) => {
-                print::complain(&error);
-                Err(CliError::Failed(format!("{n_passed} of {n_scenarios} conversations passed")))
-            }
-            None if n_passed == n_scenarios => Ok(()),
-            None => Err(CliError::Failed(format!("{n_passed} of {n_scenarios} conversations passed"))),
+        if n_scenarios == 1
+            && let Some(error) = self.errors.pop()
+        {
+            return Err(error);
+        }
+        self.errors.iter().for_each(print::complain);
+        match n_passed == n_scenarios {
+            true => Ok(()),
+            false => Err(CliError::Failed(format!("{n_passed} of {n_scenarios} conversations passed"))),
         }
     }
 }
 
-/// Holds one conversation after the other. One that cannot be held is reported, and the others go on.
+/// Holds one conversation after the other. One that cannot be held is reported as failed, and the others go on.
 async fn rehearse_all(
     args: &RehearseArgs,
     url: String,
@@ -120,17 +123,16 @@ async fn rehearse_all(
             Err(error) => Err(error.into()),
         };
         progress.hide();
-        match held {
-            Ok(report) => {
-                shown(args, &report)?;
-                outcome.reports.push(report);
-            }
+        let report = match held {
+            Ok(report) => report,
             Err(error) => {
-                if let Some(earlier) = outcome.error.replace(named(&scenario.name, error)) {
-                    print::complain(&earlier);
-                }
+                let report = Report::not_held(&scenario.name, with_causes(&error));
+                outcome.errors.push(named(&scenario.name, error));
+                report
             }
-        }
+        };
+        shown(args, &report)?;
+        outcome.reports.push(report);
     }
     Ok(outcome)
 }
@@ -235,6 +237,19 @@ async fn caller(config: Config) -> Result<Caller, CliError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_conversation_that_could_not_be_held_fails_and_is_in_the_reports() {
+        let refused = || RehearsalError::Client(antiphon_client::ClientError::Silent);
+        let not_held = |name: &str| Report::not_held(name, refused().to_string());
+        assert!(text_of(&not_held("a")).contains("a: FAILED\n  NOT: the conversation is held"));
+        let errors = vec![named("a", refused()), named("b", refused())];
+        let both = Outcome { reports: vec![not_held("a"), not_held("b")], errors };
+        let error = both.verdict(2).expect_err("none was held");
+        assert_eq!(error.to_string(), "0 of 2 conversations passed");
+        let one = Outcome { reports: vec![not_held("a")], errors: vec![named("a", refused())] };
+        assert!(one.verdict(1).expect_err("it was not held").to_string().starts_with("a: "));
+    }
 
     #[test]
     fn scenarios_of_a_folder_are_read_in_order_and_all_problems_named() {

@@ -87,4 +87,11 @@ mod tests {
             \x20 </testsuite>\n</testsuites>\n";
         assert_eq!(junit(&[report]), expected);
     }
+
+    #[test]
+    fn a_conversation_that_could_not_be_held_is_a_failure() {
+        let xml = junit(&[Report::not_held("booking", "connection refused".into())]);
+        assert!(xml.contains("<testsuite name=\"booking\" tests=\"1\" failures=\"1\""), "{xml}");
+        assert!(xml.contains("<failure message=\"connection refused\"/>"), "{xml}");
+    }
 }

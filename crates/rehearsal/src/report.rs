@@ -21,6 +21,21 @@ pub struct Report {
     pub sound: Pcm,
 }
 
+impl Report {
+    /// The report of a conversation that could not be held, with one failed check.
+    pub fn not_held(scenario: &str, why: String) -> Self {
+        let check = Check { turn: None, expected: "the conversation is held".into(), passed: false, found: why };
+        Self {
+            scenario: scenario.to_owned(),
+            passed: false,
+            checks: vec![check],
+            turns: Vec::new(),
+            measures: Measures::default(),
+            sound: Pcm { rate: antiphon_client::RATE, samples: Vec::new() },
+        }
+    }
+}
+
 /// One expectation.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Check {
