@@ -201,7 +201,8 @@ impl Scenario {
         check(&mut found, self.limits.dead_air_ms > 0, "limits.dead_air_ms: write at least 1");
         check(&mut found, self.turns.len() <= MAX_TURNS, "there are more than 200 turns");
         check(&mut found, self.tools.len() <= MAX_TOOLS, "there are more than 64 tools");
-        check(&mut found, !self.expect.no_reply || self.turns.len() == 1, "expect.no_reply belongs to a turn");
+        let is_of_turn = self.expect.no_reply || self.expect.stops_within_ms.is_some() || self.expect.goes_on;
+        check(&mut found, !is_of_turn, "expect: no_reply, stops_within_ms and goes_on belong to a turn");
         self.expected_calls("expect", &self.expect, &mut found);
         for (place, turn) in self.turns.iter().enumerate() {
             self.turn_problems(place, turn, &mut found);
@@ -310,6 +311,10 @@ mod tests {
             "[[turns]]\nsay = \"Hi.\"\nexpect.tools = [{ name = \"book\" }]\n",
             "turn 1: it expects a call of \"book\", which is none of the [[tools]]",
         );
+        for of_turn in ["no_reply = true", "stops_within_ms = 300", "goes_on = true"] {
+            let text = format!("[expect]\n{of_turn}\n[[turns]]\nsay = \"Hi.\"\n");
+            refused(&text, "expect: no_reply, stops_within_ms and goes_on belong to a turn");
+        }
         refused("[caller]\nspeed = 9\n[[turns]]\nsay = \"Hi.\"\n", "caller.speed");
         refused("[[turns]]\nsays = \"Hi.\"\n", "unknown field `says`");
         let both = Scenario::parse("[caller]\nspeed = 9\n[[turns]]\n", "x").expect_err("refused").to_string();
