@@ -112,7 +112,7 @@ pub(super) fn part(path: &Path) -> PathBuf {
     name.into()
 }
 
-/// How much of the variant is on disk: in `models.dir`, else in `models.shipped_dir`. Checks names and sizes only;
+/// How much of the variant is on disk: in `models.dir`, or in `models.shipped_dir` where only that is complete. Checks names and sizes only;
 /// [`super::Puller::pull`] verifies the contents.
 pub fn on_disk(config: &ModelsConfig, entry: &Entry, variant: &Variant) -> OnDisk {
     found(config, entry, variant).1
@@ -126,21 +126,22 @@ pub fn folder_of(config: &ModelsConfig, entry: &Entry, variant: &Variant) -> Pat
 fn found(config: &ModelsConfig, entry: &Entry, variant: &Variant) -> (PathBuf, OnDisk) {
     let own = config.folder(&entry.name);
     let state = state_in(&own, variant);
-    if state == OnDisk::Absent
+    let is_whole = |state: &OnDisk| matches!(state, OnDisk::Whole { .. });
+    if !is_whole(&state)
         && let Some(shipped) = config.shipped_folder(&entry.name)
     {
-        let state = state_in(&shipped, variant);
-        if state != OnDisk::Absent {
-            return (shipped, state);
+        let shipped_state = state_in(&shipped, variant);
+        if is_whole(&shipped_state) || state == OnDisk::Absent && shipped_state != OnDisk::Absent {
+            return (shipped, shipped_state);
         }
     }
     (own, state)
 }
 
-/// Whether the installation has all of the variant.
-pub(super) fn is_shipped(config: &ModelsConfig, entry: &Entry, variant: &Variant) -> bool {
-    let shipped = config.shipped_folder(&entry.name);
-    shipped.is_some_and(|folder| matches!(state_in(&folder, variant), OnDisk::Whole { .. }))
+/// Whether the installation's copy of the variant is the one in use: it is complete, and that in `models.dir` is not.
+pub fn is_shipped(config: &ModelsConfig, entry: &Entry, variant: &Variant) -> bool {
+    let (folder, state) = found(config, entry, variant);
+    matches!(state, OnDisk::Whole { .. }) && folder != config.folder(&entry.name)
 }
 
 fn state_in(folder: &Path, variant: &Variant) -> OnDisk {
@@ -325,6 +326,14 @@ mod tests {
         );
         put(own.path());
         assert_eq!(locate(&config, wanted).unwrap().folder, own.path().join("m"));
+        assert!(!is_shipped(&config, wanted.entry, wanted.variant()));
+        // A copy that is damaged, then incomplete, hides no complete one.
+        let graph = own.path().join("m/m.onnx");
+        std::fs::write(&graph, "12").unwrap();
+        assert_eq!(locate(&config, wanted).unwrap().folder, shipped.path().join("m"));
+        std::fs::remove_file(&graph).unwrap();
+        assert_eq!(locate(&config, wanted).unwrap().folder, shipped.path().join("m"));
+        assert!(is_shipped(&config, wanted.entry, wanted.variant()));
         remove(&config, wanted).unwrap();
         assert_eq!(locate(&config, wanted).unwrap().folder, shipped.path().join("m"));
     }

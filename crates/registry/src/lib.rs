@@ -29,7 +29,7 @@ pub use brought::{Brought, BroughtFile};
 pub use catalog::{BUILT_IN, Catalog, ModelRequest};
 pub use checksum::{Sum, sha256};
 pub use config::ModelsConfig;
-pub use disk::{LocatedModel, OnDisk, folder_of, locate, on_disk, remove};
+pub use disk::{LocatedModel, OnDisk, folder_of, is_shipped, locate, on_disk, remove};
 pub use entry::{Entry, FileEntry, Stage, Variant};
 pub use error::RegistryError;
 pub use install::{FileToPlace, install};

@@ -4,7 +4,7 @@ use super::super::{CliError, Settings, print};
 use super::size::size;
 use crate::assembly::{BuiltIn, EngineFactory, recommended};
 use crate::config::Config;
-use antiphon_registry::{Catalog, ModelRequest, Phase, Progress, PullTimeouts, Puller, locate};
+use antiphon_registry::{Catalog, ModelRequest, Phase, Progress, PullTimeouts, Puller, Variant, is_shipped, locate};
 use clap::Args;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde_json::json;
@@ -22,7 +22,8 @@ Examples:
   ANTIPHON_MODELS__MIRROR=https://mirror.example.org antiphon models pull whisper-base
 
 Files are checked against their published checksum before they take their place; where none is published, this is said.
-Ctrl-C keeps what was fetched, and the next pull goes on from it. A model that is here already is checked again.
+Ctrl-C keeps what was fetched, and the next pull goes on from it. A model that is here already is checked again,
+one that came with the installation by its sizes only.
 
 Exit codes: 0 here, 1 failed (full disk, wrong checksum), 2 no such model, 4 cannot reach the server or it refuses.")]
 pub struct PullArgs {
@@ -84,7 +85,8 @@ async fn one(puller: &Puller, config: &Config, wanted: ModelRequest<'_>, json: b
     shown.end();
     pulled?;
     let here = locate(&config.models, ModelRequest { entry, precision: Some(&variant.precision) })?;
-    let unchecked = variant.n_unchecked();
+    let is_shipped = is_shipped(&config.models, entry, variant);
+    let unchecked = if is_shipped { variant.files.len() } else { variant.n_unchecked() };
     let lacks = BuiltIn.lacks(config, entry.stage, &entry.family);
     if json {
         return print::json(&json!({
@@ -93,11 +95,7 @@ async fn one(puller: &Puller, config: &Config, wanted: ModelRequest<'_>, json: b
             "unchecked_files": unchecked, "lacks": lacks,
         }));
     }
-    let checked = match unchecked {
-        0 => "all checksums are right".to_owned(),
-        n if n == variant.files.len() => "no checksum is published; only size and format were verified".into(),
-        n => format!("{n} of {} files have no published checksum, the others are right", variant.files.len()),
-    };
+    let checked = checked(variant, is_shipped);
     print::line(&format!(
         "{name} is in {}: {}; {checked}\nlicence: {}",
         here.folder.display(),
@@ -105,6 +103,18 @@ async fn one(puller: &Puller, config: &Config, wanted: ModelRequest<'_>, json: b
         entry.licence
     ))?;
     lacks.map_or(Ok(()), print::line)
+}
+
+/// What is known of the files' contents.
+fn checked(variant: &Variant, is_shipped: bool) -> String {
+    if is_shipped {
+        return "it came with the installation, and only sizes were checked".into();
+    }
+    match variant.n_unchecked() {
+        0 => "all checksums are right".into(),
+        n if n == variant.files.len() => "no checksum is published; only size and format were verified".into(),
+        n => format!("{n} of {} files have no published checksum, the others are right", variant.files.len()),
+    }
 }
 
 /// The progress display.
@@ -152,5 +162,18 @@ impl Shown {
         if let Self::Bar(bar) = self {
             bar.finish_and_clear();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_checksum_is_claimed_of_a_model_of_the_installation() {
+        let catalog = Catalog::load(&Config::default().models).expect("the built-in catalog");
+        let variant = &catalog.entries()[0].variants[0];
+        assert!(checked(variant, true).ends_with("only sizes were checked"));
+        assert!(!checked(variant, false).contains("installation"));
     }
 }
