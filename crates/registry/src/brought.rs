@@ -265,8 +265,11 @@ struct Budget<'a> {
 
 impl Budget<'_> {
     fn write(&mut self, path: Option<&Path>, to: &Path, from: &mut impl Read) -> Result<(), RegistryError> {
-        let inside = path.filter(|path| path.components().all(|part| matches!(part, Component::Normal(_))));
-        let Some(inside) = inside else {
+        let is_inside = |path: &&Path| {
+            let mut parts = path.components();
+            parts.all(|part| matches!(part, Component::Normal(_) | Component::CurDir)) && path.file_name().is_some()
+        };
+        let Some(inside) = path.filter(is_inside) else {
             return Err(RegistryError::foreign(self.package, "holds a path that leads out of it".into()));
         };
         let too_large = || {

@@ -71,7 +71,8 @@ fn folders_wheels_and_npm_packages_are_opened_and_nothing_stays() {
     std::fs::create_dir_all(folder.join("deep/er")).unwrap();
     std::fs::write(folder.join("deep/er/a.bin"), "a").unwrap();
     let wheel = place.zip("w.whl", &[("pkg/__init__.py", b"exit(1)"), ("pkg/data/b.bin", b"bb")]);
-    let npm = place.tgz("k.tgz", &[("package/voices/c.bin", b"ccc")]);
+    // As `tar -czf k.tgz -C folder .` writes it.
+    let npm = place.tgz("k.tgz", &[("./package/voices/c.bin", b"ccc")]);
     let brought = place.open(&[folder, wheel, npm]).unwrap();
     let read = |name: &str| std::fs::read_to_string(&brought.named(name).expect(name).path).unwrap();
     assert_eq!(["a.bin", "b.bin", "c.bin"].map(read), ["a", "bb", "ccc"]);
@@ -97,7 +98,7 @@ fn what_is_no_package_is_damaged_or_leads_out_of_its_folder_is_refused() {
 
     let out = place.zip("out.whl", &[("../out.bin", b"x")]);
     assert!(place.refused(&[out]).contains("leads out of it"));
-    for (name, member) in [("up.tgz", "package/../../out.bin"), ("root.tgz", "/out.bin")] {
+    for (name, member) in [("up.tgz", "package/../../out.bin"), ("root.tgz", "/out.bin"), ("here.tgz", "./")] {
         let package = place.tgz(name, &[(member, b"x")]);
         assert!(place.refused(&[package]).contains("leads out of it"), "{member}");
     }
