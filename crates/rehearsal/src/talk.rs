@@ -314,10 +314,12 @@ impl<'a> Talk<'a> {
         let patience_ms = self.scenario.caller.patience_seconds as f64 * 1e3;
         let waits_ms = match &recorded.expect {
             _ if !could_begin || recorded.speech.is_none() => 0.0,
-            expect if expect.goes_on || expect.no_reply => GOES_ON_MS,
+            // A reply that is not to come may come as late as an answer.
+            expect if expect.no_reply => patience_ms.max(GOES_ON_MS),
+            expect if expect.goes_on => GOES_ON_MS,
             _ => patience_ms,
         };
-        let waits_for_answer = waits_ms == patience_ms;
+        let waits_for_answer = recorded.expect.no_reply || !recorded.expect.goes_on;
         let until_ms = recorded.turn.to_ms + waits_ms;
         let has_tools = !recorded.expect.tools.is_empty();
         self.recording.turns.push(recorded);
@@ -669,6 +671,28 @@ mod tests {
         assert_eq!(report.turns.len(), 2, "{:?}", report.turns);
         assert!(failed(&report).iter().any(|line| line.contains("two turns in a row had no answer")), "{report:?}");
         assert!((4.5..5.5).contains(&report.measures.seconds), "{:?}", report.measures);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_late_reply_to_a_turn_that_expects_none_is_seen() {
+        let (connection, mut server) = connected().await;
+        let script = "[[turns]]\nsay = \"Hm.\"\nexpect.no_reply = true\n";
+        let scenario = Scenario::parse(script, "aside").expect("right");
+        let caller = caller();
+        let talking = rehearse(connection, &scenario, &caller);
+        let serving = async {
+            while let Some(event) = server.next().await {
+                match event["type"].as_str().expect("a type") {
+                    "session.update" => server.send(json!({"type": "session.updated"})).await,
+                    // After 4 s.
+                    "input_audio_buffer.append" if server.n_frames == 200 => server.reply("a", "Pardon?").await,
+                    _ => {}
+                }
+            }
+        };
+        let (report, ()) = tokio::join!(talking, serving);
+        let failed = failed(&report.expect("a report"));
+        assert!(failed.contains(&"the agent says nothing: \"Pardon?\"".to_owned()), "{failed:?}");
     }
 
     #[tokio::test(start_paused = true)]
