@@ -175,7 +175,8 @@ async fn speak(
     mut each: impl FnMut(&Pcm) -> Result<(), CliError>,
 ) -> Result<Pcm, CliError> {
     let mut whole = Pcm { rate: SampleRate::HZ_16000, samples: Vec::new() };
-    for chunk in chunks(&request.text) {
+    let language = Language::of_tag(&engine.language(&request.voice));
+    for chunk in chunks(&request.text, language, engine.marks()) {
         let mut pieces = engine.speak(SpeechRequest { text: chunk, ..request.clone() });
         loop {
             let late = || CliError::Failed(format!("the voice engine gave no sound within {wait:?}"));
@@ -193,8 +194,8 @@ async fn speak(
 }
 
 /// Splits and normalizes the text as a session does with a response.
-fn chunks(text: &str) -> Vec<String> {
-    let mut chunker = Chunker::new(Language::English);
+fn chunks(text: &str, language: Language, marks: Vec<String>) -> Vec<String> {
+    let mut chunker = Chunker::new(language).keeping(marks);
     let mut chunks = chunker.push(text);
     chunks.extend(chunker.finish());
     chunks.into_iter().map(|chunk| chunk.spoken).filter(|spoken| !spoken.is_empty()).collect()
@@ -231,9 +232,18 @@ mod tests {
 
     #[test]
     fn a_long_text_is_cut_and_worded_as_an_answer_is() {
-        let chunks = chunks("Well, **this** is 5 % of it. And here is one more sentence of several words.");
+        let text = "Well, **this** is 5 % of it. [laugh] And here is one more sentence of several words.";
+        let chunks = chunks(text, Language::English, vec!["[laugh]".into()]);
         assert!(chunks.len() > 1, "{chunks:?}");
         assert!(chunks.concat().contains("5 percent") && !chunks.concat().contains('*'), "{chunks:?}");
+        assert!(chunks.concat().contains("[laugh]"), "{chunks:?}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_text_is_worded_in_the_language_of_its_voice() {
+        let engine = FakeTts::default().with_voices([("tone", "de-DE")]);
+        speak(&engine, &request("Das sind 5 %."), Duration::from_secs(1), |_| Ok(())).await.expect("spoken");
+        assert!(engine.spoken().concat().contains("5 %"), "{:?}", engine.spoken());
     }
 
     #[test]

@@ -89,7 +89,8 @@ impl Caller {
     pub(super) async fn speak(&self, line: &str, persona: &Persona) -> Result<Vec<i16>, CallerError> {
         let voice = if persona.voice.is_empty() { &self.usual_voice } else { &persona.voice };
         let mut samples = Vec::new();
-        for text in chunks(line) {
+        let language = Language::of_tag(&self.tts.language(voice));
+        for text in chunks(line, language, self.tts.marks()) {
             let request =
                 SpeechRequest { text, voice: voice.clone(), speed: persona.speed, ..SpeechRequest::default() };
             let mut pieces = self.tts.speak(request);
@@ -150,8 +151,8 @@ fn messages(goal: &Goal, said: &[(Speaker, String)]) -> Vec<Message> {
 }
 
 /// Splits and normalizes a line as a session does with a response.
-fn chunks(line: &str) -> Vec<String> {
-    let mut chunker = Chunker::new(Language::English);
+fn chunks(line: &str, language: Language, marks: Vec<String>) -> Vec<String> {
+    let mut chunker = Chunker::new(language).keeping(marks);
     let mut chunks = chunker.push(line);
     chunks.extend(chunker.finish());
     chunks.into_iter().map(|chunk| chunk.spoken).filter(|spoken| !spoken.is_empty()).collect()
@@ -197,6 +198,14 @@ mod tests {
         assert!(matches!(caller(None).check(&with_voice), Err(CallerError::Voice(_))));
         let with_goal = Scenario { goal: Some(goal()), ..Scenario::default() };
         assert!(matches!(caller(None).check(&with_goal), Err(CallerError::NoModel)));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_line_is_worded_in_the_language_of_its_voice() {
+        let engine = FakeTts::default().with_voices([("tone", "de-DE")]);
+        let caller = Caller::new(Arc::new(engine.clone()), "tone".into(), None);
+        caller.speak("Das sind 5 %.", &Persona::default()).await.expect("spoken");
+        assert!(engine.spoken().concat().contains("5 %"), "{:?}", engine.spoken());
     }
 
     #[tokio::test(start_paused = true)]
