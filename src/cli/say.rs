@@ -13,7 +13,11 @@ use futures_util::StreamExt;
 use serde_json::json;
 use std::io::Read;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
+
+/// Sound that waits for the loudspeaker, at most: 3 MB.
+const MAX_AHEAD: Duration = Duration::from_secs(60);
 
 /// What to say.
 #[derive(Debug, Args)]
@@ -73,8 +77,8 @@ pub(super) async fn run(args: SayArgs) -> Result<(), CliError> {
     let instructions = args.instructions;
     let request = SpeechRequest { text, voice, speed, instructions, ..SpeechRequest::default() };
     progress.now("speaking");
-    let pcm = speak(engine.as_ref(), &request, wait, |piece| match &mut player {
-        Some(player) => player.play(piece),
+    let pcm = speak(engine.as_ref(), &request, wait, async |piece: &Pcm| match &mut player {
+        Some(player) => player.play(piece).await,
         None => Ok(()),
     })
     .await?;
@@ -103,7 +107,7 @@ pub(super) async fn run(args: SayArgs) -> Result<(), CliError> {
 
 /// Plays speech while it is made.
 struct Player {
-    loudspeaker: Loudspeaker,
+    loudspeaker: Arc<Loudspeaker>,
     resampler: Option<(SampleRate, Resampler)>,
     samples: Vec<i16>,
 }
@@ -111,12 +115,13 @@ struct Player {
 impl Player {
     fn open(device: &str) -> Result<Self, CliError> {
         match Loudspeaker::open(device) {
-            Ok(loudspeaker) => Ok(Self { loudspeaker, resampler: None, samples: Vec::new() }),
+            Ok(loudspeaker) => Ok(Self { loudspeaker: Arc::new(loudspeaker), resampler: None, samples: Vec::new() }),
             Err(error) => Err(error_with(error, "; or write a file with -o")),
         }
     }
 
-    fn play(&mut self, piece: &Pcm) -> Result<(), CliError> {
+    /// Plays the piece behind what waits; first waits while more than [`MAX_AHEAD`] does.
+    async fn play(&mut self, piece: &Pcm) -> Result<(), CliError> {
         if self.resampler.as_ref().is_none_or(|(rate, _)| *rate != piece.rate) {
             self.resampler = Some((piece.rate, Resampler::new(piece.rate, sound::RATE)));
         }
@@ -124,6 +129,8 @@ impl Player {
         if let Some((_, resampler)) = &mut self.resampler {
             resampler.process(&piece.samples, &mut self.samples);
         }
+        let loudspeaker = self.loudspeaker.clone();
+        blocking(move || loudspeaker.wait_for_room(MAX_AHEAD)).await??;
         Ok(self.loudspeaker.play("", &self.samples)?)
     }
 
@@ -172,7 +179,7 @@ async fn speak(
     engine: &dyn Tts,
     request: &SpeechRequest,
     wait: Duration,
-    mut each: impl FnMut(&Pcm) -> Result<(), CliError>,
+    mut each: impl AsyncFnMut(&Pcm) -> Result<(), CliError>,
 ) -> Result<Pcm, CliError> {
     let mut whole = Pcm { rate: SampleRate::HZ_16000, samples: Vec::new() };
     let language = Language::of_tag(&engine.language(&request.voice));
@@ -182,7 +189,7 @@ async fn speak(
             let late = || CliError::Failed(format!("the voice engine gave no sound within {wait:?}"));
             let Some(piece) = tokio::time::timeout(wait, pieces.next()).await.map_err(|_| late())? else { break };
             let piece = piece.map_err(|error| CliError::failed(&error))?;
-            each(&piece)?;
+            each(&piece).await?;
             whole.rate = piece.rate;
             whole.samples.extend(piece.samples);
         }
@@ -212,7 +219,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn all_of_the_text_is_spoken_at_the_engines_rate() {
-        let pcm = speak(&FakeTts::default(), &request("hello there"), Duration::from_secs(1), |_| Ok(()))
+        let pcm = speak(&FakeTts::default(), &request("hello there"), Duration::from_secs(1), async |_: &Pcm| Ok(()))
             .await
             .expect("spoken");
         assert_eq!((pcm.rate, pcm.duration()), (SampleRate::HZ_24000, Duration::from_millis(550)));
@@ -222,11 +229,13 @@ mod tests {
     async fn a_silent_or_failing_engine_is_an_error() {
         let mut engine = FakeTts::default();
         engine.delay = Duration::from_secs(5);
-        let error = speak(&engine, &request("hello"), Duration::from_secs(1), |_| Ok(())).await.expect_err("late");
+        let error =
+            speak(&engine, &request("hello"), Duration::from_secs(1), async |_: &Pcm| Ok(())).await.expect_err("late");
         assert_eq!(error.to_string(), "the voice engine gave no sound within 1s");
         let mut engine = FakeTts::default();
         engine.fails_on = Some("hello".into());
-        let error = speak(&engine, &request("hello"), Duration::from_secs(1), |_| Ok(())).await.expect_err("fails");
+        let error =
+            speak(&engine, &request("hello"), Duration::from_secs(1), async |_: &Pcm| Ok(())).await.expect_err("fails");
         assert_eq!(error.to_string(), "the voice engine failed: told to fail");
     }
 
@@ -242,7 +251,9 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_text_is_worded_in_the_language_of_its_voice() {
         let engine = FakeTts::default().with_voices([("tone", "de-DE")]);
-        speak(&engine, &request("Das sind 5 %."), Duration::from_secs(1), |_| Ok(())).await.expect("spoken");
+        speak(&engine, &request("Das sind 5 %."), Duration::from_secs(1), async |_: &Pcm| Ok(()))
+            .await
+            .expect("spoken");
         assert!(engine.spoken().concat().contains("5 %"), "{:?}", engine.spoken());
     }
 

@@ -297,17 +297,30 @@ impl Loudspeaker {
     /// # Errors
     /// What the device failed with, or that it plays nothing for 10 s.
     pub fn wait(&self) -> Result<(), SoundError> {
+        self.wait_until(Queue::is_silent)
+    }
+
+    /// Blocks until at most `longest` of sound waits.
+    ///
+    /// # Errors
+    /// As [`Self::wait`].
+    pub fn wait_for_room(&self, longest: Duration) -> Result<(), SoundError> {
+        let most = (longest.as_secs_f64() * f64::from(RATE.hz())) as usize;
+        self.wait_until(|queue| queue.n_waiting <= most)
+    }
+
+    fn wait_until(&self, is_done: impl Fn(&Queue) -> bool) -> Result<(), SoundError> {
         let mut queue = self.queue();
         loop {
             if let Some(failure) = queue.failure.take() {
                 return Err(failure);
             }
-            if queue.is_silent() {
+            if is_done(&queue) {
                 return Ok(());
             }
             let before = (queue.n_waiting, queue.heard);
             let is_same = |queue: &mut Queue| {
-                queue.failure.is_none() && !queue.is_silent() && (queue.n_waiting, queue.heard) == before
+                queue.failure.is_none() && !is_done(queue) && (queue.n_waiting, queue.heard) == before
             };
             let (next, waited) =
                 self.shared.1.wait_timeout_while(queue, STALL, is_same).unwrap_or_else(PoisonError::into_inner);
@@ -411,6 +424,23 @@ fn take(queue: &mut Queue, piece: &mut Vec<i16>) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_writer_waits_until_little_sound_is_ahead() {
+        let loudspeaker = Loudspeaker { device: "test".into(), shared: Arc::default(), thread: None };
+        loudspeaker.play("", &[1; 4 * FRAME]).expect("room");
+        let shared = loudspeaker.shared.clone();
+        let device = thread::spawn(move || {
+            let mut piece = Vec::new();
+            for _ in 0..4 {
+                take(&mut shared.0.lock().expect("no panic while locked"), &mut piece);
+                shared.1.notify_all();
+            }
+        });
+        loudspeaker.wait_for_room(Duration::from_millis(40)).expect("it plays");
+        assert_eq!(loudspeaker.queue().n_waiting, 2 * FRAME);
+        device.join().expect("no panic");
+    }
 
     #[test]
     fn items_are_played_in_order_and_counted_from_their_beginning() {
