@@ -9,7 +9,7 @@ use antiphon_engines::stt::none;
 use antiphon_types::Pcm;
 use clap::Args;
 use serde_json::json;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -40,6 +40,9 @@ const PIECE: usize = RATE.hz() as usize / 10;
 /// What a file may take beyond `stt.timeout_ms`, in its own lengths, as a segment of the API's.
 const TIMES_ITS_LENGTH: u32 = 8;
 
+/// The longest utterance that a recognizer on a server takes.
+const LONGEST_REMOTE: Duration = Duration::from_secs(600);
+
 /// Transcribes the files in order. A file that fails is reported and the next one follows; the command fails at the end.
 pub(super) async fn run(args: TranscribeArgs) -> Result<(), CliError> {
     let mut config = args.settings.load()?;
@@ -65,17 +68,14 @@ pub(super) async fn run(args: TranscribeArgs) -> Result<(), CliError> {
             }
         };
         progress.now(format!("{} ({} of {})", path.display(), n + 1, args.files.len()));
-        let audio_ms = pcm.duration().as_millis() as u64;
+        let length = pcm.duration();
+        let audio_ms = length.as_millis() as u64;
         let heard = recognizer.transcribe(pcm).await;
         progress.hide();
         let heard = match heard {
             Ok(heard) => heard,
             Err(error) => {
-                failures.add(CliError::Failed(format!(
-                    "{}: {}",
-                    path.display(),
-                    antiphon_telemetry::with_causes(&error)
-                )));
+                failures.add(failure(path, length, &error));
                 continue;
             }
         };
@@ -91,6 +91,19 @@ pub(super) async fn run(args: TranscribeArgs) -> Result<(), CliError> {
         }
     }
     failures.end(args.files.len())
+}
+
+/// The error of a file of this length, with a way around it where the server of the recognizer does not take it.
+fn failure(path: &Path, length: Duration, error: &SttError) -> CliError {
+    let is_too_long = matches!(error, SttError::Remote { .. }) && length > LONGEST_REMOTE;
+    let way = match is_too_long {
+        true => {
+            ". This command sends a file as a whole, and servers take 10 minutes: divide the file, or send it to a hub, \
+                 which does that: POST /v1/audio/transcriptions"
+        }
+        false => "",
+    };
+    CliError::Failed(format!("{}: {}{way}", path.display(), antiphon_telemetry::with_causes(error)))
 }
 
 /// The files that failed so far. The last failure is held back, so that a command on one file ends with its error.
@@ -160,6 +173,7 @@ impl Recognizer {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use antiphon_engine_api::Fault;
     use antiphon_engine_api::fakes::stt::FakeStt;
 
     fn recognizer(engine: FakeStt) -> Recognizer {
@@ -175,6 +189,14 @@ mod tests {
         let error = recognizer(slow()).transcribe(pcm(1)).await.expect_err("late");
         assert!(matches!(error, SttError::Timeout(after) if after.as_secs() == 9), "{error}");
         recognizer(slow()).transcribe(pcm(2)).await.expect("17 s are enough");
+    }
+
+    #[test]
+    fn a_file_that_is_too_long_for_a_server_comes_with_a_way_around() {
+        let refused = SttError::Remote { fault: Fault::Refused, message: "too long".into(), source: None };
+        let error = |minutes: u64| failure(Path::new("a.wav"), Duration::from_secs(60 * minutes), &refused).to_string();
+        assert!(error(11).contains("10 minutes") && error(11).contains("POST /v1/audio/transcriptions"));
+        assert_eq!(error(9), "a.wav: the speech recognizer failed: too long");
     }
 
     #[test]
