@@ -18,17 +18,21 @@ const LISTENS: &str = "0A";
 
 /// Whether each address that is configured can be listened on.
 pub(super) async fn ports(config: Arc<Config>) -> Vec<Finding> {
-    let tcp = [
+    let addresses = [
         ("server.listen", &config.server.listen),
         ("server.probe_listen", &config.server.probe_listen),
         ("wyoming.listen", &config.wyoming.listen),
         ("telephony.audiosocket_listen", &config.telephony.audiosocket_listen),
         ("rtc.listen", &config.rtc.listen),
+        ("sip.listen", &config.sip.listen),
+        ("sip.tls_listen", &config.sip.tls_listen),
     ];
     let mut findings = Vec::new();
-    for (setting, address) in tcp.into_iter().filter(|(_, address)| !address.is_empty()) {
+    for (setting, address) in addresses.into_iter().filter(|(_, address)| !address.is_empty()) {
         let is_free = match TcpListener::bind(address.as_str()).await {
-            Ok(_) if setting == "rtc.listen" => UdpSocket::bind(address.as_str()).await.map(drop),
+            Ok(_) if ["rtc.listen", "sip.listen"].contains(&setting) => {
+                UdpSocket::bind(address.as_str()).await.map(drop)
+            }
             tried => tried.map(drop),
         };
         findings.push(match is_free {
@@ -45,14 +49,22 @@ pub(super) async fn ports(config: Arc<Config>) -> Vec<Finding> {
     findings
 }
 
-/// A port that something listens on: a hub is no failure, it is what the port is for.
+/// A port that something listens on.
 async fn taken(setting: &str, address: &str) -> Finding {
     let at = lookup_host(address).await.ok().and_then(|mut found| found.next());
-    let by = at.and_then(|at| program(at.port())).map(|name| format!(" by {name}")).unwrap_or_default();
+    let program = at.and_then(|at| program(at.port()));
     let is_hub = match at {
-        Some(at) => answers_as_hub(at).await,
-        None => false,
+        _ if program.as_deref().is_some_and(is_antiphon) => true,
+        // The other ports speak no HTTP.
+        Some(at) if setting.starts_with("server.") => answers_as_hub(at).await,
+        _ => false,
     };
+    in_use(setting, address, program.as_deref(), is_hub)
+}
+
+/// A hub is no failure: it is what the port is for.
+fn in_use(setting: &str, address: &str, program: Option<&str>, is_hub: bool) -> Finding {
+    let by = program.map(|name| format!(" by {name}")).unwrap_or_default();
     if is_hub {
         return Finding::warn(
             "ports",
@@ -68,12 +80,22 @@ async fn taken(setting: &str, address: &str) -> Finding {
     )
 }
 
-/// Whether a hub answers there, by plain HTTP.
+/// Whether [`program`] gave a process of this program, which also serves ports without HTTP, or with TLS.
+fn is_antiphon(program: &str) -> bool {
+    program.starts_with("antiphon (process ")
+}
+
+/// Whether a hub answers there, with or without TLS. Nothing secret is sent, so that any certificate is taken.
 async fn answers_as_hub(at: SocketAddr) -> bool {
     let host = if at.ip().is_unspecified() { SocketAddr::from(([127, 0, 0, 1], at.port())) } else { at };
     let builder = reqwest::Client::builder().no_proxy().redirect(reqwest::redirect::Policy::none()).timeout(WAIT);
-    let Ok(client) = builder.tls_certs_only(std::iter::empty()).build() else { return false };
-    let Ok(answer) = client.get(format!("http://{host}/readyz")).send().await else { return false };
+    let builder = builder.tls_certs_only(std::iter::empty()).tls_danger_accept_invalid_certs(true);
+    let Ok(client) = builder.build() else { return false };
+    is_hub(&client, &format!("http://{host}/readyz")).await || is_hub(&client, &format!("https://{host}/readyz")).await
+}
+
+async fn is_hub(client: &reqwest::Client, url: &str) -> bool {
+    let Ok(answer) = client.get(url).send().await else { return false };
     // Its answer has at most some kilobytes; another server's is not read when it says that it is longer.
     if answer.content_length().is_none_or(|length| length > 64 << 10) {
         return false;
@@ -146,6 +168,7 @@ async fn greeting(at: &str) -> Result<String, String> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::State;
     use super::*;
 
     #[test]
@@ -154,6 +177,27 @@ mod tests {
              0: 0100007F:1F90 0200007F:9C40 01 00000000:00000000 00:00000000 00000000     0        0 111 1 0 20 4 30 10 -1\n   \
              1: 0100007F:1F90 00000000:0000 0A 00000000:00000000 00:00000000 00000000     0        0 222 1 0 100 0 0 10 0\n";
         assert_eq!((listener(table, 8080), listener(table, 8081)), (Some("222"), None));
+    }
+
+    #[test]
+    fn a_port_of_a_hub_is_no_failure() {
+        let state =
+            |program: &str| in_use("wyoming.listen", "127.0.0.1:10300", Some(program), is_antiphon(program)).state;
+        assert_eq!(state("antiphon (process 7)"), State::Warn);
+        assert_eq!(state("nginx (process 8)"), State::Fail);
+        assert_eq!(in_use("server.listen", "127.0.0.1:8080", None, true).state, State::Warn);
+    }
+
+    #[tokio::test]
+    async fn a_taken_port_of_sip_is_found() {
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let taken = UdpSocket::bind("127.0.0.1:0").await.expect("a port");
+        let mut config = Config::default();
+        config.server.listen = "127.0.0.1:0".into();
+        config.sip.listen = taken.local_addr().expect("bound").to_string();
+        let findings = ports(Arc::new(config)).await;
+        let sip = findings.iter().find(|finding| finding.found.starts_with("sip.listen: ")).expect("it is looked at");
+        assert_eq!(sip.state, State::Fail, "{sip:?}");
     }
 
     #[tokio::test]
