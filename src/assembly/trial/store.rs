@@ -1,5 +1,6 @@
 //! The figures of the models on this machine, in `measured.json` in the folder of each below `models.dir`: by precision, with the
 //! machine, the engine's settings and the files that they belong to. Where one of these is another one, the figure does not count.
+//! Figures of several settings stand beside each other, as those of the hub and of a command with one decoder.
 //!
 //! [`super::super::EngineManager`] holds one [`Trials`]. Where the folder cannot be written the figures last as long as the process.
 
@@ -14,11 +15,13 @@ use std::sync::{Mutex, PoisonError};
 use std::time::UNIX_EPOCH;
 
 const FILE: &str = "measured.json";
+/// Figures that are kept of a precision, each of another machine or other settings.
+const MAX_KEPT: usize = 8;
 
-/// The figures of models by folder and precision.
+/// The figures of models by folder and precision, the latest last.
 #[derive(Debug, Default)]
 pub struct Trials {
-    known: Mutex<HashMap<(PathBuf, String), Measurement>>,
+    known: Mutex<HashMap<(PathBuf, String), Vec<Measurement>>>,
 }
 
 /// A figure and what it belongs to.
@@ -41,9 +44,14 @@ impl Trials {
     /// The figure of the model on this machine, if it was measured. Blocks for small files.
     pub fn of(&self, config: &Config, stage: Stage, model: &LocatedModel) -> Option<Trial> {
         let key = (model.folder.clone(), model.precision.clone());
-        let known = self.known.lock().unwrap_or_else(PoisonError::into_inner).get(&key).cloned();
-        let measured = known.or_else(|| read(&config.models.folder(&model.name)).remove(&model.precision))?;
-        (measured.machine == machine(config, stage) && measured.files == states(model)).then_some(measured.trial)
+        let known = self.known.lock().unwrap_or_else(PoisonError::into_inner).get(&key).cloned().unwrap_or_default();
+        let machine = machine(config, stage);
+        let files = states(model);
+        let fitting = |figures: &[Measurement]| {
+            let found = figures.iter().rfind(|figure| figure.machine == machine && figure.files == files);
+            found.map(|figure| figure.trial)
+        };
+        fitting(&known).or_else(|| fitting(read(&config.models.folder(&model.name)).get(&model.precision)?))
     }
 
     /// Keeps the figure of the model. Blocks for small files; a folder that cannot be written is logged.
@@ -52,22 +60,30 @@ impl Trials {
         // A model of the installation is in a folder that is only read.
         let folder = config.models.folder(&model.name);
         let mut all = read(&folder);
-        all.insert(model.precision.clone(), measured.clone());
+        add(all.entry(model.precision.clone()).or_default(), measured.clone());
         if let Err(error) = write(&folder, &all) {
             tracing::info!(model = model.name, %error, "the model's figures cannot be kept beside it; it is measured at each start");
         }
         let key = (model.folder.clone(), model.precision.clone());
-        self.known.lock().unwrap_or_else(PoisonError::into_inner).insert(key, measured);
+        add(self.known.lock().unwrap_or_else(PoisonError::into_inner).entry(key).or_default(), measured);
     }
 }
 
+/// Adds a figure in place of the one of the same machine and settings; the oldest beyond [`MAX_KEPT`] go.
+fn add(figures: &mut Vec<Measurement>, new: Measurement) {
+    figures.retain(|old| old.machine != new.machine);
+    figures.push(new);
+    let n_beyond = figures.len().saturating_sub(MAX_KEPT);
+    figures.drain(..n_beyond);
+}
+
 /// The figures in a folder by precision; none where there are none, or none that can be read.
-fn read(folder: &Path) -> BTreeMap<String, Measurement> {
+fn read(folder: &Path) -> BTreeMap<String, Vec<Measurement>> {
     let text = std::fs::read(folder.join(FILE)).ok();
     text.and_then(|text| serde_json::from_slice(&text).ok()).unwrap_or_default()
 }
 
-fn write(folder: &Path, all: &BTreeMap<String, Measurement>) -> std::io::Result<()> {
+fn write(folder: &Path, all: &BTreeMap<String, Vec<Measurement>>) -> std::io::Result<()> {
     std::fs::create_dir_all(folder)?;
     // Another process may write at the same time.
     let new = folder.join(format!("{FILE}.{}.new", std::process::id()));
@@ -124,4 +140,56 @@ fn processor() -> String {
     let name =
         text.lines().find_map(|line| line.strip_prefix("model name")?.split_once(':').map(|(_, name)| name.trim()));
     name.map_or_else(|| std::env::consts::ARCH.to_owned(), str::to_owned)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use antiphon_registry::{Catalog, locate};
+
+    const MODEL: &str = r#"
+        [[model]]
+        name = "m"
+        stage = "stt"
+        family = "whisper"
+        title = "M"
+        licence = "MIT"
+        languages = ["en"]
+        rate_hz = 16000
+        [[model.variant]]
+        precision = "f16"
+        files = [{ role = "model", path = "m.bin", bytes = 4 }]
+    "#;
+
+    #[test]
+    fn figures_of_several_settings_stand_beside_each_other_and_are_bounded() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let mut config = Config::default();
+        config.models.dir = folder.path().to_str().expect("Unicode").into();
+        std::fs::create_dir(folder.path().join("m")).expect("a folder");
+        std::fs::write(folder.path().join("m/m.bin"), "1234").expect("written");
+        let catalog = Catalog::read("test", MODEL).expect("a catalog");
+        let model = locate(&config.models, catalog.find("m").expect("listed")).expect("it is here");
+        let with = |decoders: usize| {
+            let mut config = config.clone();
+            config.stt.decoders = decoders;
+            config
+        };
+        let trial = |wait_ms: u32| Trial { wait_ms, both_ms: wait_ms, share: 0.1 };
+        let trials = Trials::default();
+        trials.keep(&with(4), Stage::Stt, &model, trial(400));
+        trials.keep(&with(1), Stage::Stt, &model, trial(100));
+        trials.keep(&with(1), Stage::Stt, &model, trial(101));
+        // The second one reads the file.
+        for trials in [trials, Trials::default()] {
+            let waits_ms = |decoders| trials.of(&with(decoders), Stage::Stt, &model).map(|trial| trial.wait_ms);
+            assert_eq!([waits_ms(4), waits_ms(1), waits_ms(2)], [Some(400), Some(101), None]);
+            for decoders in 11..11 + MAX_KEPT {
+                trials.keep(&with(decoders), Stage::Stt, &model, trial(1));
+            }
+            assert_eq!(waits_ms(4), None);
+            trials.keep(&with(4), Stage::Stt, &model, trial(400));
+            trials.keep(&with(1), Stage::Stt, &model, trial(101));
+        }
+    }
 }
