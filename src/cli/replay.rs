@@ -25,7 +25,8 @@ Examples:
   antiphon replay corpus/*.jsonl --sweep silence_ms=100..800:50 --svg curve.svg
                                                    fixed and adaptive waits over labelled recordings
 
-Exit codes: 0 every decision is the recorded one, 1 one is not, 2 a file is no recording of this version.")]
+Exit codes: 0 every decision is the recorded one, 1 one is not, 2 a file is no recording of this version.
+The other files are replayed.")]
 pub struct ReplayArgs {
     /// Recordings, as `session.record` writes them
     #[arg(required = true, value_name = "FILE")]
@@ -79,10 +80,19 @@ pub(super) async fn run(args: ReplayArgs) -> Result<(), CliError> {
     .await?
 }
 
+/// Runs each file, also after one that cannot be read.
 fn exact(args: &ReplayArgs) -> Result<(), CliError> {
     let mut n_different = 0;
+    let mut unreadable = Vec::new();
     for path in &args.files {
-        let report = one(args, path)?;
+        let report = match one(args, path) {
+            Ok(report) => report,
+            Err(error @ CliError::Usage(_)) => {
+                unreadable.push(error);
+                continue;
+            }
+            Err(error) => return Err(error),
+        };
         n_different += usize::from(!report.is_same());
         if args.json {
             print::json(&json!({ "file": print::path(path), "same": report.is_same(), "report": report }))?;
@@ -90,9 +100,23 @@ fn exact(args: &ReplayArgs) -> Result<(), CliError> {
             print::line(&summary(path, &report))?;
         }
     }
-    match n_different {
+    verdict(args.files.len(), n_different, unreadable)
+}
+
+/// A difference wins over a file that cannot be read; each of these is printed, unless it is the only file.
+fn verdict(n_files: usize, n_different: usize, mut unreadable: Vec<CliError>) -> Result<(), CliError> {
+    if n_files == 1
+        && let Some(error) = unreadable.pop()
+    {
+        return Err(error);
+    }
+    unreadable.iter().for_each(print::complain);
+    if n_different > 0 {
+        return Err(CliError::Failed(format!("{n_different} of {n_files} recordings ran differently")));
+    }
+    match unreadable.len() {
         0 => Ok(()),
-        n => Err(CliError::Failed(format!("{n} of {} recordings ran differently", args.files.len()))),
+        n => Err(CliError::Usage(format!("{n} of {n_files} files cannot be replayed"))),
     }
 }
 
@@ -107,9 +131,9 @@ fn one(args: &ReplayArgs, path: &Path) -> Result<Report, CliError> {
         }
         printed = if args.json { print::json(decided) } else { print::line(&line(decided)) };
     };
-    let report = replay(recording, &mut see).map_err(|error| of_file(path, &error))?;
+    let report = replay(recording, &mut see).map_err(|error| of_file(path, &error));
     progress.clear();
-    printed.map(|()| report)
+    printed.and(report)
 }
 
 /// An unreadable or truncated file is reported as a usage error.
@@ -243,4 +267,21 @@ impl Progress {
 #[allow(clippy::disallowed_methods)]
 fn now() -> Instant {
     Instant::now()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_difference_wins_over_a_file_that_cannot_be_read() {
+        let unreadable = || vec![CliError::Usage("a.jsonl is no recording".into())];
+        let code =
+            |n_files, n_different, unreadable| verdict(n_files, n_different, unreadable).err().map(|e| e.exit_code());
+        assert_eq!(code(2, 0, Vec::new()), None);
+        assert_eq!(code(2, 1, unreadable()), Some(1));
+        assert_eq!(code(2, 0, unreadable()), Some(2));
+        let alone = verdict(1, 0, unreadable()).expect_err("unreadable").to_string();
+        assert_eq!(alone, "a.jsonl is no recording");
+    }
 }
