@@ -237,6 +237,11 @@ fn the_settings_of_an_earlier_version_are_checked_before_an_upgrade() {
     let (code, found) = old("[tts]\nreplicas = 2\n");
     assert_eq!((code, &found["ok"], &found["notes"]), (Some(0), &true.into(), &serde_json::json!([])), "{found}");
     assert!(!jobs.exists(), "nothing is made by looking");
+    let variable = [("ANTIPHON_TTS__LANES", "2")];
+    let output = antiphon(&["upgrade-check", file.to_str().expect("Unicode"), "--json"], &variable, b"");
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert_eq!(output.status.code(), Some(2), "{said}");
+    assert!(said.contains("environment variable ANTIPHON_TTS__LANES: tts.lanes is tts.replicas"), "{said}");
     check(&["upgrade-check", "nowhere.toml"], &[], 2, "nowhere.toml: cannot be read");
 }
 

@@ -1,6 +1,6 @@
 //! `antiphon upgrade-check`: what this version makes of the settings and the data of an earlier one, before it is started.
 //!
-//! It reads the settings file and the header of the jobs' database. It changes, connects and loads nothing; a hub may be running.
+//! It reads the settings file, the environment and the header of the jobs' database. It changes, connects and loads nothing; a hub may be running.
 
 use super::{CliError, print};
 use crate::config::{Config, ConfigError, Sources, load_hub};
@@ -15,6 +15,8 @@ use std::path::{Path, PathBuf};
 Examples:
   antiphon upgrade-check /etc/antiphon/config.toml
   cd /var/lib/antiphon && antiphon upgrade-check my.toml     relative folders of the settings begin here
+
+Variables of the environment count as for `serve`: run it with those that the hub starts with.
 
 Exit codes: 0 the file can stay as it is, 2 something must be changed first.")]
 pub struct UpgradeCheckArgs {
@@ -35,7 +37,7 @@ struct Findings {
 }
 
 pub(super) fn run(args: &UpgradeCheckArgs) -> Result<(), CliError> {
-    let loaded = load_hub(&Sources { file: Some(args.file.clone()), ..Sources::default() });
+    let loaded = load_hub(&Sources::of_process(Some(&args.file)));
     let found = match loaded {
         Ok(config) => of_data(&config),
         Err(ConfigError::Invalid(problems)) => {
