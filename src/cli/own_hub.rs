@@ -43,8 +43,8 @@ pub(super) async fn with<T>(
     done
 }
 
-/// The settings of a hub that serves one client of this machine. The hub whose settings these are may run meanwhile: its
-/// ports, phone accounts, trunks, jobs and audit log stay its own. Only `serve` joins a cluster.
+/// The settings of a hub that serves one client of this machine. The hub whose settings these are may run meanwhile:
+/// its ports, phone accounts, trunks, jobs and audit log stay its own. Only `serve` joins a cluster.
 fn for_one_client(mut config: Config) -> Config {
     config.stt.decoders = 1;
     config.server.listen = "127.0.0.1:0".into();

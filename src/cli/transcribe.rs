@@ -98,8 +98,8 @@ fn failure(path: &Path, length: Duration, error: &SttError) -> CliError {
     let is_too_long = matches!(error, SttError::Remote { .. }) && length > LONGEST_REMOTE;
     let way = match is_too_long {
         true => {
-            ". This command sends a file as a whole, and servers take 10 minutes: divide the file, or send it to a hub, \
-                 which does that: POST /v1/audio/transcriptions"
+            ". This command sends a file as a whole, and servers take 10 minutes: divide it, or have a hub do that by \
+             POST /v1/audio/transcriptions"
         }
         false => "",
     };

@@ -1,6 +1,7 @@
 //! `antiphon upgrade-check`: what this version makes of the settings and the data of an earlier one, before it is started.
 //!
-//! It reads the settings file, the environment and the header of the jobs' database. It changes, connects and loads nothing; a hub may be running.
+//! It reads the settings file, the environment and the header of the jobs' database. It changes, connects and loads
+//! nothing; a hub may be running.
 
 use super::{CliError, print};
 use crate::config::{Config, ConfigError, Sources, load_hub};

@@ -112,8 +112,8 @@ pub(super) fn part(path: &Path) -> PathBuf {
     name.into()
 }
 
-/// How much of the variant is on disk: in `models.dir`, or in `models.shipped_dir` where only that is complete. Checks names and sizes only;
-/// [`super::Puller::pull`] verifies the contents.
+/// How much of the variant is on disk: in `models.dir`, or in `models.shipped_dir` where only that copy is complete, or
+/// the only one. Checks names and sizes only; [`super::Puller::pull`] verifies the contents.
 pub fn on_disk(config: &ModelsConfig, entry: &Entry, variant: &Variant) -> OnDisk {
     found(config, entry, variant).1
 }

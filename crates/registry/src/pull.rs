@@ -106,8 +106,8 @@ impl Puller {
     }
 
     /// Downloads the missing files of the variant and verifies all files, including existing ones. No file is in place
-    /// before all are complete. `progress` always holds the latest state. Where the installation's copy is in use ([`super::is_shipped`]), nothing is
-    /// downloaded or verified.
+    /// before all are complete. `progress` always holds the latest state. Where the installation's copy is in use
+    /// ([`super::is_shipped`]), nothing is downloaded or verified.
     pub async fn pull(
         &self,
         entry: &Entry,

@@ -91,7 +91,10 @@ async fn answers_as_hub(at: SocketAddr) -> bool {
     let builder = reqwest::Client::builder().no_proxy().redirect(reqwest::redirect::Policy::none()).timeout(WAIT);
     let builder = builder.tls_certs_only(std::iter::empty()).tls_danger_accept_invalid_certs(true);
     let Ok(client) = builder.build() else { return false };
-    is_hub(&client, &format!("http://{host}/readyz")).await || is_hub(&client, &format!("https://{host}/readyz")).await
+    let plain_url = format!("http://{host}/readyz");
+    let tls_url = format!("https://{host}/readyz");
+    let (plain, tls) = tokio::join!(is_hub(&client, &plain_url), is_hub(&client, &tls_url));
+    plain || tls
 }
 
 async fn is_hub(client: &reqwest::Client, url: &str) -> bool {
