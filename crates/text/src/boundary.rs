@@ -27,10 +27,36 @@ const CLAUSE_CHARS: usize = 120;
 pub(super) struct TextPosition {
     /// Only blanks precede it on its line.
     pub(super) line_start: bool,
-    /// The text is inside a code block.
-    fenced: bool,
+    /// The fence of the code block that the text is inside.
+    fence: Option<Fence>,
     /// Number of chunks so far that contain something to speak.
     n_spoken: usize,
+}
+
+/// The fence of a code block (CommonMark 0.31, 4.5).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Fence {
+    /// A backtick or a tilde.
+    sign: char,
+    length: usize,
+}
+
+impl Fence {
+    const MIN_LENGTH: usize = 3;
+
+    /// The fence that `line` begins with. Backticks with another backtick behind them are a code span.
+    fn opening(line: &str) -> Option<Self> {
+        let sign = line.chars().next().filter(|c| matches!(c, '`' | '~'))?;
+        let info = line.trim_start_matches(sign);
+        let length = line.len() - info.len();
+        let is_span = sign == '`' && info.lines().next().is_some_and(|info| info.contains('`'));
+        (length >= Self::MIN_LENGTH && !is_span).then_some(Self { sign, length })
+    }
+
+    /// Whether `line` closes the block that this fence opens.
+    fn is_closed_by(self, line: &str) -> bool {
+        line.len() >= self.length && line.chars().all(|c| c == self.sign)
+    }
 }
 
 /// A chunk boundary.
@@ -45,23 +71,25 @@ pub(super) struct Cut {
 impl TextPosition {
     /// The start of a text.
     pub(super) fn start() -> Self {
-        Self { line_start: true, fenced: false, n_spoken: 0 }
+        Self { line_start: true, fence: None, n_spoken: 0 }
     }
 
     /// Whether `text`, which starts here, is code or the fence of a code block.
     pub(super) fn is_code(&self, text: &str) -> bool {
         let body = text.trim_start();
         let begins_line = self.line_start || text[..text.len() - body.len()].contains('\n');
-        self.fenced || (begins_line && is_fence(body))
+        self.fence.is_some() || (begins_line && Fence::opening(body).is_some())
     }
 
     /// Advances past a chunk.
     pub(super) fn advance(&mut self, chunk: &str, code: bool, spoken: bool) {
         let body = chunk.trim();
         let begins_line = self.line_start || chunk[..chunk.len() - chunk.trim_start().len()].contains('\n');
-        if code && begins_line && is_fence(body) {
-            let only_fence = body.chars().all(|c| c == '`' || c == '~');
-            self.fenced = !self.fenced || !only_fence;
+        if code && begins_line {
+            self.fence = match self.fence {
+                None => Fence::opening(body),
+                Some(fence) => Some(fence).filter(|fence| !fence.is_closed_by(body)),
+            };
         }
         self.line_start = match chunk.rfind('\n') {
             Some(newline) => chunk[newline..].trim().is_empty(),
@@ -71,8 +99,16 @@ impl TextPosition {
     }
 }
 
-fn is_fence(body: &str) -> bool {
-    body.starts_with("```") || body.starts_with("~~~")
+/// Whether a word that grows character by character has just become a fence or the beginning of a code span.
+fn begins_fence(word: &str) -> bool {
+    matches!(word, "```" | "~~~")
+}
+
+/// The end of the line above the one that begins with the word at byte `start`, if there is text above.
+fn line_above(text: &str, start: usize) -> Option<Cut> {
+    let above = text[..start].trim_end().len();
+    let newline = text[above..start].find('\n')?;
+    (above > 0).then_some(Cut { at: above + newline, ends_line: true })
 }
 
 /// The end of the first chunk of `text`, which starts at `place`; `None` if more text is needed.
@@ -104,7 +140,12 @@ pub(super) fn find_words(text: &str, place: &TextPosition, sentences: Sentences)
             return cut_at(at);
         }
         if !c.is_whitespace() {
-            word_start.get_or_insert(at);
+            let start = *word_start.get_or_insert(at);
+            if begins_fence(&text[start..at + c.len_utf8()])
+                && let Some(cut) = line_above(text, start)
+            {
+                return Some(cut);
+            }
             if matches!(c, '。' | '！' | '？' | '｡' | '，' | '、' | '；' | '：') {
                 return cut_at(at + c.len_utf8());
             }
@@ -220,11 +261,17 @@ impl<'a> Walk<'a> {
             let cut = self.word_start.take().and_then(|start| self.end_word(start, at));
             return cut.or_else(|| if c == '\n' { self.end_line(at) } else { None });
         }
-        if self.word_start.is_none() {
-            if let Some(cut) = self.begin_word(c) {
+        if self.word_start.is_none()
+            && let Some(cut) = self.begin_word(c)
+        {
+            return Some(cut);
+        }
+        let start = *self.word_start.get_or_insert(at);
+        if self.line_start && begins_fence(&self.text[start..at + c.len_utf8()]) {
+            if let Some(cut) = line_above(self.text, start) {
                 return Some(cut);
             }
-            self.word_start = Some(at);
+            self.block = true;
         }
         self.follow_link(c);
         self.inside_word(at, c)

@@ -78,9 +78,11 @@ impl Chunker {
                 continue;
             }
             while let Some(cut) = self.find() {
+                // The whole of it: a backtick behind the cut shows that there is no fence.
+                let code = self.place.is_code(&self.pending);
                 let rest = self.pending.split_off(cut.at);
                 let raw = std::mem::replace(&mut self.pending, rest);
-                chunks.push(self.chunk(raw, cut.ends_line));
+                chunks.push(self.chunk(raw, code, cut.ends_line));
             }
         }
         chunks
@@ -89,7 +91,8 @@ impl Chunker {
     /// Ends the text: returns the remaining chunk, if any, and resets the chunker.
     pub fn finish(&mut self) -> Vec<Chunk> {
         let raw = std::mem::take(&mut self.pending);
-        let rest = if raw.is_empty() { None } else { Some(self.chunk(raw, false)) };
+        let code = self.place.is_code(&raw);
+        let rest = if raw.is_empty() { None } else { Some(self.chunk(raw, code, false)) };
         *self = Self { unit: self.unit, ..Self::new(self.language) };
         rest.into_iter().collect()
     }
@@ -101,8 +104,7 @@ impl Chunker {
         }
     }
 
-    fn chunk(&mut self, raw: String, ends_line: bool) -> Chunk {
-        let code = self.place.is_code(&raw);
+    fn chunk(&mut self, raw: String, code: bool, ends_line: bool) -> Chunk {
         let position = Position { line_start: self.place.line_start, ends_line };
         let mut spoken = if code { String::new() } else { speakable(&raw, position, self.language, &self.marks) };
         self.place.advance(&raw, code, !spoken.is_empty());

@@ -95,6 +95,24 @@ fn code_is_shown_and_not_spoken() {
 }
 
 #[test]
+fn code_begins_at_a_fence_whatever_stands_above() {
+    check("Sure, here it is! 🎉\n\n```python\nprint('hi')\n```\nLet me know.", &["Sure, here it is!", "Let me know."]);
+    check("---\n\n```python\nprint('hi')\n```\nLet me know.", &["Let me know."]);
+    check("**Sure!**\n```python\nprint('hi')\n```\nLet me know.", &["Sure!", "Let me know."]);
+    check("Like this:\n~~~\nlet a = 1;\n```\n~~~\nIs that clear?", &["Like this:", "Is that clear?"]);
+    check("So it is\n~~~\nlet a = 1;\n~~~\nOk.", &["So it is.", "Ok."]);
+    check("It takes\n~20 minutes.", &["It takes about 20 minutes."]);
+    check("Nested:\n````markdown\n```sh\nls\n```\n````\nIs that clear?", &["Nested:", "Is that clear?"]);
+}
+
+#[test]
+fn a_code_span_at_the_start_of_a_line_is_spoken() {
+    check("```ls -la```\nIs that clear?", &["ls -la.", "Is that clear?"]);
+    check("Run this:\n```ls -la``` and wait.\nIs that clear?", &["Run this:", "ls -la and wait.", "Is that clear?"]);
+    check("```Of course, we can``` do that.", &["Of course,", "we can do that."]);
+}
+
+#[test]
 fn bold_is_cut_like_plain_text() {
     check("**Of course, I** can *do* that.", &["Of course,", "I can do that."]);
 }
@@ -201,6 +219,9 @@ fn by_words_what_is_read_together_stays_together() {
 #[test]
 fn by_words_code_is_shown_and_not_spoken() {
     check_words("Run this:\n```sh\nls -l a b\n```\nand wait.", &["Run", "this:", "and", "wait."]);
+    check_words("Now 🎉\n```sh\nls -l a b\n```\nand wait.", &["Now", "and", "wait."]);
+    check_words("Since 2024\n~~~\nls -l\n~~~\nit is", &["Since", "2024.", "it", "is"]);
+    check_words("```ls -l``` is it", &["ls", "-l", "is", "it"]);
 }
 
 /// Compares the spoken chunks of a text in a language.
