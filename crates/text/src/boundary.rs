@@ -3,7 +3,7 @@
 //! [`find`] scans the pending text and returns the first boundary. Each decision depends only on the text up to and
 //! including the current character, never on what follows, so the result does not depend on how the text is streamed.
 
-use super::sentences::{DotMeaning, Sentences};
+use super::sentences::{DotMeaning, Sentences, is_initials};
 use super::tables::{FUNCTION_WORDS, WEEKDAYS};
 
 /// The longest chunk in characters: about 20 s of speech. It bounds the time for which one chunk occupies a TTS engine.
@@ -451,7 +451,6 @@ fn ending_of_dotted(word: &str, before: &str, first_of_line: bool, sentences: Se
     }
     let word = word.trim_start_matches(|c: char| !c.is_alphanumeric());
     let is_marker = word.len() <= 3 && (word.bytes().all(|b| b.is_ascii_digit()) || word.len() == 1);
-    let initials = word.split('.').all(|part| part.chars().count() == 1 && part.chars().all(char::is_alphabetic));
     let dotted = sentences.dotted(word, before);
     match word.to_lowercase().as_str() {
         "" => Ending::Plain,
@@ -459,7 +458,7 @@ fn ending_of_dotted(word: &str, before: &str, first_of_line: bool, sentences: Se
         "no" | "nos" => Ending::UnlessDigit,
         _ if dotted == DotMeaning::Abbreviation => Ending::Plain,
         _ if dotted == DotMeaning::UnlessCapital => Ending::IfCapital,
-        _ if initials => Ending::Plain,
+        _ if is_initials(word) => Ending::Plain,
         _ => Ending::Sentence,
     }
 }

@@ -24,3 +24,4 @@ pub mod words;
 
 pub use chunker::{Chunk, Chunker};
 pub use normalize::Language;
+pub use sentences::dot_ends_sentence;

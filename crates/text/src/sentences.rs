@@ -227,6 +227,23 @@ impl Sentences {
     }
 }
 
+/// Whether the dot behind `word` ends a sentence of an English text that continues with `after`. `before`: the word
+/// before it. For engines that divide spoken forms into sentences.
+pub fn dot_ends_sentence(word: &str, before: &str, after: &str) -> bool {
+    let is_mark = |c: char| !c.is_alphanumeric();
+    let word = word.trim_start_matches(is_mark);
+    match Sentences::ENGLISH.dotted(word, before) {
+        DotMeaning::Abbreviation => false,
+        DotMeaning::UnlessCapital => after.trim_start_matches(is_mark).starts_with(char::is_uppercase),
+        DotMeaning::End => !is_initials(word),
+    }
+}
+
+/// Whether a word, without its last dot, is an initial or several: "J", "U.S".
+pub(super) fn is_initials(word: &str) -> bool {
+    word.split('.').all(|part| part.chars().count() == 1 && part.chars().all(char::is_alphabetic))
+}
+
 /// Whether a word may be a name: it has a capital and is no determiner.
 pub(super) fn is_name(word: &str) -> bool {
     const DETERMINERS: [&str; 9] = ["A", "Her", "His", "My", "Our", "That", "The", "This", "Your"];
