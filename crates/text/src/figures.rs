@@ -174,13 +174,15 @@ impl<'a> Word<'a> {
     /// The spoken form of this word alone.
     fn alone(&self, near: &Near<'_>) -> String {
         let core = self.core;
+        let ends_clause = !self.tail.is_empty() && !self.tail.starts_with('.');
+        let after_in_clause = if ends_clause { "" } else { near.after };
         said(core)
             .or_else(|| address(core))
             .or_else(|| dash(core, near))
             .or_else(|| telephone::digits(core, near.before, near.after))
             .or_else(|| code(core))
             .or_else(|| keys(core))
-            .or_else(|| numeral(core, near.before, near.after))
+            .or_else(|| numeral(core, near.before, after_in_clause))
             .or_else(|| clock(core, near.after))
             .or_else(|| amount(core))
             .or_else(|| measured(core))

@@ -81,21 +81,52 @@ const COUNTED: [&str; 6] = ["century", "centuries", "congress", "dynasty", "legi
 const AFTER_RULER: [&str; 12] =
     ["and", "became", "died", "had", "in", "is", "of", "reigned", "ruled", "took", "was", "who"];
 
-/// The spoken form of a numeral between these words.
+/// What may follow "type I" in lower case. Behind any other word the speaker begins: "the book I read".
+const AFTER_NUMBERED: [&str; 21] = [
+    "and",
+    "cancer",
+    "cancers",
+    "clinical",
+    "collagen",
+    "diabetes",
+    "error",
+    "errors",
+    "has",
+    "interferon",
+    "is",
+    "of",
+    "or",
+    "studies",
+    "study",
+    "through",
+    "to",
+    "trial",
+    "trials",
+    "tumor",
+    "tumors",
+];
+
+/// The spoken form of a numeral between these words. `after` is empty where a clause ends with the numeral.
 pub(super) fn numeral(core: &str, before: &str, after: &str) -> Option<String> {
     let (core, owner) = core.strip_suffix("'s").or(core.strip_suffix("’s")).map_or((core, ""), |core| (core, "'s"));
-    let value = value(core)?;
+    // "Medicare Part C", "John D. Rockefeller": a letter.
+    let is_letter = core.len() == 1 && !["I", "V", "X"].contains(&core);
+    let value = value(core).filter(|_| !is_letter)?;
     let bare = |word: &str| word.trim_matches(|c: char| !c.is_alphanumeric()).to_owned();
     let name = bare(before);
     let next = bare(after).to_lowercase();
     if RULERS.contains(&name.as_str()) && before.ends_with(char::is_alphanumeric) {
         let is_person = core == "I" && owner.is_empty() && !next.is_empty() && !AFTER_RULER.contains(&next.as_str());
-        return (!is_person).then(|| format!("the {}{owner}", ordinal(value)));
+        let is_surname = name == "Malcolm" && core == "X";
+        return (!is_person && !is_surname).then(|| format!("the {}{owner}", ordinal(value)));
     }
     if COUNTED.contains(&next.as_str()) && core.len() > 1 {
         return Some(ordinal(value));
     }
     let is_numbered = NUMBERED.contains(&name.to_lowercase().as_str()) && before.ends_with(char::is_alphanumeric);
+    // "the book I read", but "World War I was" and "type I diabetes".
+    let is_in_lowercase = before.starts_with(char::is_lowercase) && after.starts_with(char::is_lowercase);
+    let is_speaker = core == "I" && owner.is_empty() && is_in_lowercase && !AFTER_NUMBERED.contains(&next.as_str());
     let of_small_ones = core.bytes().all(|b| b"IVXL".contains(&b)) && core != "XXX" && core != "XXL" && core != "XL";
     let is_named = before.starts_with(char::is_uppercase) && before.ends_with(char::is_alphanumeric);
     let stands_alone = match core.len() {
@@ -104,7 +135,7 @@ pub(super) fn numeral(core: &str, before: &str, after: &str) -> Option<String> {
         3 => of_small_ones,
         _ => of_small_ones || core.len() > 4 || core.starts_with("MM"),
     };
-    (is_numbered || stands_alone).then(|| format!("{value}{owner}"))
+    (is_numbered && !is_speaker || stands_alone).then(|| format!("{value}{owner}"))
 }
 
 /// "8th", as TTS engines read correctly.
