@@ -156,6 +156,9 @@ impl<'a> Word<'a> {
         if let (Some(half), true) = (half, self.core.contains([':', '.'])) {
             return clock(self.core, next.core).map(|time| format!("{time} {half}"));
         }
+        if let Some(times) = self.times_with(next.core) {
+            return Some(times);
+        }
         if CURRENCIES.iter().any(|(sign, ..)| next.core.chars().eq([*sign])) {
             return amount(&format!("{}{}", self.core, next.core));
         }
@@ -169,6 +172,16 @@ impl<'a> Word<'a> {
             unit if before != "$" => in_units(&figure, unit),
             _ => None,
         }
+    }
+
+    /// "9" with "a.m.-5", behind which stands "p.m.".
+    fn times_with(&self, next: &str) -> Option<String> {
+        let (half, end) = next.split_once(['-', '–'])?;
+        let half = day_half(half)?;
+        let time = |text: &str| {
+            if text.contains(':') { clock(text, half) } else { number(text).filter(|_| text.len() <= 2) }
+        };
+        Some(format!("{} {half} to {}", time(self.core)?, time(end)?))
     }
 
     /// The spoken form of this word alone.
@@ -380,6 +393,8 @@ fn measured(core: &str) -> Option<String> {
         // "5x" is five times.
         "x" | "×" if end == split => Some(format!("{figure} times")),
         "m" | "g" | "h" | "l" | "V" | "W" | "L" if figure.contains(',') => None,
+        // "4K" and "10k" are names as well.
+        "k" | "K" | "M" | "B" | "bn" if figure.contains('.') => Some(large(&format!("{figure}{unit}"))),
         unit => in_units(&figure, unit),
     }
 }

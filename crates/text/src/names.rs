@@ -1,6 +1,7 @@
 //! Converts addresses, file names, versions and tags to words. Used only by `figures`.
 
 use super::figures::number;
+use super::sentences::is_degree;
 
 /// "C#", "C++", "#topic".
 pub(super) fn tagged(core: &str) -> Option<String> {
@@ -90,10 +91,12 @@ pub(super) fn dotted(core: &str) -> Option<String> {
     let parts: Vec<&str> = core.split('.').collect();
     let n = parts.len();
     let whole = parts.iter().all(|part| !part.is_empty() && part.chars().all(|c| c.is_alphanumeric() || c == '-'));
-    if n < 2 || !whole || core.contains(['/', '@']) || number(core).is_some() {
+    // "U.S.-based": the dot of an abbreviation.
+    if n < 2 || !whole || core.contains(['/', '@']) || core.contains(".-") || number(core).is_some() {
         return None;
     }
-    let digits = |part: &&str| part.bytes().all(|b| b.is_ascii_digit());
+    let is_digit = |c: char| c.is_ascii_digit();
+    let digits = |part: &&str| part.chars().all(is_digit);
     let (version, first) = match parts[0].strip_prefix('v').filter(|rest| !rest.is_empty() && digits(rest)) {
         Some(first) => ("version ", first),
         None => ("", parts[0]),
@@ -101,9 +104,21 @@ pub(super) fn dotted(core: &str) -> Option<String> {
     if digits(&first) && parts[1..].iter().all(digits) {
         return Some(format!("{version}{first} point {}", parts[1..].join(" point ")));
     }
-    if parts.iter().all(|part| part.chars().count() == 1) {
+    if parts.iter().all(|part| part.chars().count() == 1) || is_degree(core) {
         return None;
     }
     let sentence = n == 2 && parts[0].len() > 1 && parts[1].starts_with(char::is_uppercase) && parts[1].len() > 1;
-    Some(parts.join(if sentence { ". " } else { " dot " }))
+    // "a 6.7-inch display", "GPT-3.5".
+    let is_point = |pair: &[&str]| pair[0].ends_with(is_digit) && pair[1].starts_with(is_digit);
+    let point = if parts.windows(2).filter(|pair| is_point(pair)).count() > 1 { " point " } else { "." };
+    let mut out = parts[0].to_owned();
+    for pair in parts.windows(2) {
+        out.push_str(match is_point(pair) {
+            true => point,
+            false if sentence => ". ",
+            false => " dot ",
+        });
+        out.push_str(pair[1]);
+    }
+    Some(out)
 }

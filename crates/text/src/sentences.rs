@@ -221,7 +221,7 @@ impl Sentences {
             _ if self.has_ordinals && is_ordinal => DotMeaning::Abbreviation,
             "i" if self.is_english => DotMeaning::UnlessCapital,
             _ if is_prefix || self.never_ends.contains(&lower.as_str()) => DotMeaning::Abbreviation,
-            _ if self.capital_ends.contains(&lower.as_str()) => DotMeaning::UnlessCapital,
+            _ if self.capital_ends.contains(&lower.as_str()) || is_degree(word) => DotMeaning::UnlessCapital,
             _ => DotMeaning::End,
         }
     }
@@ -242,6 +242,13 @@ pub fn dot_ends_sentence(word: &str, before: &str, after: &str) -> bool {
 /// Whether a word, without its last dot, is an initial or several: "J", "U.S".
 pub(super) fn is_initials(word: &str) -> bool {
     word.split('.').all(|part| part.chars().count() == 1 && part.chars().all(char::is_alphabetic))
+}
+
+/// Whether a word, without its last dot, is a degree or an initial with a name: "Ph.D", "J.Smith".
+pub(super) fn is_degree(word: &str) -> bool {
+    let is_capitalized = |part: &str| part.starts_with(char::is_uppercase) && part.chars().all(char::is_alphabetic);
+    let n_initials = word.split('.').filter(|part| part.chars().count() == 1).count();
+    n_initials > 0 && n_initials < word.split('.').count() && word.split('.').all(is_capitalized)
 }
 
 /// Whether a word may be a name: it has a capital and is no determiner.

@@ -66,6 +66,8 @@ fn abbreviations_end_nothing() {
     check("Say J. R. Tolkien. Now.", &["Say J. R. Tolkien.", "Now."]);
     check("At 5 p.m. we go. At 5 p.m. They go home.", &["At 5 p.m. we go.", "At 5 p.m. They go home."]);
     check("No. I do not.", &["No.", "I do not."]);
+    check("A Ph.D. in law is rare. An M.Sc. is not.", &["A Ph.D. in law is rare.", "An M.Sc. is not."]);
+    check("She is a Ph.D. He is an M.D. now.", &["She is a Ph.D.", "He is an M.D. now."]);
     check("Take No. 5 now.", &["Take number 5 now."]);
     check("Call me on Mon, Jan 3. Yes.", &["Call me on Monday, January 3.", "Yes."]);
 }

@@ -92,6 +92,7 @@ fn times_are_said_however_they_are_written() {
     check("at 9.30 pm or 9.05 a.m., not 9.30", "at 9 30 p.m. or 9 oh 5 a.m., not 9.30");
     check("9am-5pm, 10:30-11:00 and 9-5pm", "9 a.m. to 5 p.m., 10 30 to 11 o'clock and 9 to 5 p.m.");
     check("Mon-Fri", "Monday to Friday");
+    check("9 a.m.-5 p.m. and 9:30 a.m.–5:00 p.m.", "9 a.m. to 5 p.m. and 9 30 a.m. to 5 p.m.");
 }
 
 #[test]
@@ -220,6 +221,20 @@ fn addresses_are_said() {
     check("mail bob.h@example.com", "mail bob dot h at example dot com");
     check("open main.rs with v1.2.3", "open main dot rs with version 1 point 2 point 3");
     check("my_file and __init__", "my file and init");
+    check("file2.5.txt and 1.2.3-beta", "file2.5 dot txt and 1 point 2 point 3-beta");
+}
+
+#[test]
+fn a_dot_inside_a_word_is_no_address() {
+    for text in [
+        "a 6.7-inch display, a 2.5-hour talk and GPT-3.5",
+        "a U.S.-based company and U.K.–based people",
+        "a Ph.D. in physics, an M.Sc. and LL.B.-level work",
+        "J.Smith and J.R.Smith are here",
+    ] {
+        check(text, &text.replace('–', "-"));
+    }
+    check("1.5M people, 3.2B, 2.5k and 1.5-2M", "1.5 million people, 3.2 billion, 2.5 thousand and 1.5 to 2 million");
 }
 
 #[test]
