@@ -32,7 +32,7 @@ pub(super) fn in_words(text: &str, order: DateOrder) -> String {
 
 /// The spoken form of the first of `words`, the punctuation behind it, and how many words it takes.
 fn said_from(words: &[&str], word: &Word<'_>, near: &Near<'_>) -> (String, String, usize) {
-    if let Some((said, n)) = telephone::number(words) {
+    if let Some((said, n)) = telephone::number(words, near.before) {
         return (said, Word::of(words[n - 1]).tail, n);
     }
     if let Some((said, n)) = length(words, near) {

@@ -1,38 +1,25 @@
 //! Telephone numbers and codes, whose digits are said one by one. Used only by `figures`.
 
+use super::tables::UNITS;
+
 /// The fewest digits of a number that begins with `+`, and the most of any (ITU-T E.164).
 const MIN_DIGITS: usize = 7;
 const MAX_DIGITS: usize = 15;
 
-/// After these words a number of two to six digits is dialled, or is a code.
-const DIALLED_AFTER: [&str; 19] = [
-    "call",
-    "called",
-    "calling",
-    "calls",
-    "code",
-    "dial",
-    "dialed",
-    "dialing",
-    "dialled",
-    "dials",
-    "ext",
-    "extension",
-    "passcode",
-    "phone",
-    "phoned",
-    "pin",
-    "ring",
+/// After these words a number of two to six digits is a code.
+const CODE_AFTER: [&str; 6] = ["code", "ext", "extension", "passcode", "pin", "zip"];
+/// After these words a number of up to six digits is dialled, unless it counts something.
+const DIALLED_AFTER: [&str; 13] = [
+    "call", "called", "calling", "calls", "dial", "dialed", "dialing", "dialled", "dials", "phone", "phoned", "ring",
     "text",
-    "zip",
 ];
 /// Before these words an emergency number is said as it is dialled.
 const EMERGENCY_BEFORE: [&str; 7] = ["call", "caller", "calls", "dispatcher", "emergency", "operator", "operators"];
 const EMERGENCY: [&str; 4] = ["112", "911", "988", "999"];
 
 /// A telephone number at the start of `words`: its spoken form, and how many words it has. The punctuation behind the last
-/// word is not part of it.
-pub(super) fn number(words: &[&str]) -> Option<(String, usize)> {
+/// word is not part of it. `before`: the word before them.
+pub(super) fn number(words: &[&str], before: &str) -> Option<(String, usize)> {
     let last = |n: usize| words[n - 1].trim_end_matches([',', '.', ';', ':', '!', '?', ')', '"', '”']);
     let first = *words.first()?;
     if first.starts_with('+') && first.len() > 1 {
@@ -52,8 +39,12 @@ pub(super) fn number(words: &[&str]) -> Option<(String, usize)> {
     }
     let groups = dashed(last(1))?;
     let lengths: Vec<usize> = groups.iter().map(|group| group.len()).collect();
+    let after = words.get(1).filter(|_| first == last(1)).copied().unwrap_or_default();
     let is_number = match lengths[..] {
-        [3, 4] => !first.starts_with('0') && is_digits(groups[1]),
+        [3, 4] => {
+            let is_range = is_range(first, &groups, after) && !is_dialled_after(before);
+            !first.starts_with('0') && is_digits(groups[1]) && !is_range
+        }
         [3, 3, 4] => true,
         [1, 3, 3, 4] | [1, 3, 7] => groups[0] == "1",
         // "9-1-1".
@@ -65,10 +56,40 @@ pub(super) fn number(words: &[&str]) -> Option<(String, usize)> {
 
 /// The digits of a code or of a short number, by the words beside it.
 pub(super) fn digits(core: &str, before: &str, after: &str) -> Option<String> {
-    let bare = |word: &str| word.trim_matches(|c: char| !c.is_alphanumeric()).to_lowercase();
-    let is_dialled = (2..=6).contains(&core.len()) && DIALLED_AFTER.contains(&bare(before).as_str());
+    let is_short = (2..=6).contains(&core.len());
+    let is_code = is_short && CODE_AFTER.contains(&bare(before).as_str());
+    // "call 311" and "dial 15", but "call 15 restaurants".
+    let is_count =
+        is_counted(after) && !EMERGENCY.contains(&core) || core.len() == 2 && !bare(before).starts_with("dial");
+    let is_dialled = is_short && is_dialled_after(before) && !is_count;
     let is_emergency = EMERGENCY.contains(&core) && EMERGENCY_BEFORE.contains(&bare(after).as_str());
-    (is_digits(core) && (is_dialled || is_emergency)).then(|| one_by_one(core))
+    (is_digits(core) && (is_code || is_dialled || is_emergency)).then(|| one_by_one(core))
+}
+
+fn bare(word: &str) -> String {
+    word.trim_matches(|c: char| !c.is_alphanumeric()).to_lowercase()
+}
+
+fn is_dialled_after(before: &str) -> bool {
+    DIALLED_AFTER.contains(&bare(before).as_str())
+}
+
+/// Whether "500-1000" is a range: by its dash, its round figures, or what it counts.
+fn is_range(word: &str, groups: &[&str], after: &str) -> bool {
+    let is_round = groups.iter().all(|group| group.ends_with("00") || group.ends_with("50"));
+    let is_rising = !groups[1].starts_with('0');
+    is_rising && (word.contains('–') || is_round || is_counted(after))
+}
+
+/// Whether a number counts what `word` names: a plural in lower case, or a unit.
+fn is_counted(word: &str) -> bool {
+    const IRREGULAR: [&str; 4] = ["children", "men", "people", "women"];
+    const NO_PLURALS: [&str; 9] =
+        ["afterwards", "always", "besides", "perhaps", "plus", "sometimes", "this", "thus", "whereas"];
+    let word = word.trim_end_matches(|c: char| c.is_ascii_punctuation());
+    let has_ending = word.ends_with('s') && !word.ends_with("ss") && word.bytes().all(|b| b.is_ascii_lowercase());
+    let is_plural = word.len() > 3 && has_ending && !NO_PLURALS.contains(&word);
+    is_plural || IRREGULAR.contains(&word) || UNITS.iter().any(|(written, _, _)| *written == word)
 }
 
 /// A number that begins with `+`.

@@ -134,6 +134,17 @@ fn telephone_numbers_are_said_digit_by_digit() {
 }
 
 #[test]
+fn counts_and_ranges_are_no_telephone_numbers() {
+    check("It weighs 500-1000 grams.", "It weighs 500 to 1000 grams.");
+    check("Write 500–1000 words, or 365–1460.", "Write 500 to 1000 words, or 365 to 1460.");
+    check("640-1280 pixels, between 250-1500", "640 to 1280 pixels, between 250 to 1500");
+    check("call 800-1000 or 555-1230", "call 8 0 0, 1 0 0 0 or 5 5 5, 1 2 3 0");
+    check("I called 15 restaurants, then text 20 friends.", "I called 15 restaurants, then text 20 friends.");
+    check("He phoned 150 people and rang 12 times", "He phoned 150 people and rang 12 times");
+    check("dial 15, text 50409 to vote, code 12 works", "dial 1 5, text 5 0 4 0 9 to vote, code 1 2 works");
+}
+
+#[test]
 fn roman_numerals_are_said() {
     check("Henry VIII and Louis XIV's wars", "Henry the 8th and Louis the 14th's wars");
     check("World War II, Super Bowl LVIII, Chapter IV", "World War 2, Super Bowl 58, Chapter 4");
