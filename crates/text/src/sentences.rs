@@ -251,8 +251,14 @@ pub(super) fn is_degree(word: &str) -> bool {
     n_initials > 0 && n_initials < word.split('.').count() && word.split('.').all(is_capitalized)
 }
 
-/// Whether a word may be a name: it has a capital and is no determiner.
+/// Whether a word may be a name: it has a capital, and is no other word that stands before names or begins a sentence.
 pub(super) fn is_name(word: &str) -> bool {
-    const DETERMINERS: [&str; 9] = ["A", "Her", "His", "My", "Our", "That", "The", "This", "Your"];
-    word.starts_with(char::is_uppercase) && !DETERMINERS.contains(&word)
+    const NO_NAMES: [&str; 65] = [
+        "A", "About", "After", "Along", "And", "Around", "As", "At", "Because", "Before", "Behind", "Between", "But",
+        "By", "Downtown", "Explore", "For", "From", "Greater", "Her", "His", "Historic", "How", "If", "In", "Inside",
+        "Into", "Is", "Its", "Leaving", "Like", "My", "Near", "Of", "On", "Or", "Our", "Outside", "Over", "Past",
+        "See", "Since", "So", "That", "The", "Their", "Then", "These", "This", "Through", "To", "Toward", "Towards",
+        "Under", "Until", "Via", "Visit", "Visiting", "Was", "When", "Where", "While", "With", "Within", "Your",
+    ];
+    word.starts_with(char::is_uppercase) && !NO_NAMES.contains(&word)
 }

@@ -42,6 +42,23 @@ const BEHIND_NAMES: [(&str, &str); 17] = [
     ("sq", "Square"),
     ("sr", "Senior"),
 ];
+/// Saints whose names are those of places: "East St. Louis" is no street.
+const SAINT_PLACES: [&str; 14] = [
+    "Albans",
+    "Andrews",
+    "Augustine",
+    "Barts",
+    "Croix",
+    "Gallen",
+    "Helens",
+    "Ives",
+    "Kitts",
+    "Louis",
+    "Lucia",
+    "Moritz",
+    "Petersburg",
+    "Tropez",
+];
 /// Those before a number.
 const BEFORE_NUMBERS: [(&str, &str); 13] = [
     ("apt", "Apartment"),
@@ -78,8 +95,11 @@ pub(super) fn title(core: &str, has_dot: bool, before: &str, after: &str) -> Opt
         return Some(long.to_owned());
     }
     if lower == "st" {
-        // "Main St." and "5th St.", but "in St. Louis".
-        let is_street = behind_name || before.starts_with(|c: char| c.is_ascii_digit());
+        // "Main St." and "5th St.", but "In St. Louis" and "Happy St. Patrick's Day".
+        let name = after.split(|c: char| !c.is_alphabetic()).next().unwrap_or_default();
+        let is_behind_street = behind_name || before.starts_with(|c: char| c.is_ascii_digit());
+        let is_possessive = after.contains("'s") || after.contains("’s");
+        let is_street = is_behind_street && !is_possessive && !SAINT_PLACES.contains(&name);
         return Some(if is_capitalized(after) && !is_street { "Saint" } else { "Street" }.to_owned())
             .filter(|_| is_capital);
     }

@@ -180,6 +180,12 @@ fn titles_are_said() {
     check("The Jr. Miller spoke.", "The Junior Miller spoke.");
     check("Martin Luther King Jr. was here", "Martin Luther King Junior was here");
     check("Mt. Everest, St. John and Main St.", "Mount Everest, Saint John and Main Street.");
+    check("In St. Louis, at 9 Main St. Paul sat.", "In Saint Louis, at 9 Main Street. Paul sat.");
+    for word in ["At", "Downtown", "East", "From", "Near", "On", "Visit"] {
+        check(&format!("{word} St. Louis’s arch"), &format!("{word} Saint Louis's arch"));
+    }
+    check("Near St. Peter, happy St. Patrick's Day", "Near Saint Peter, happy Saint Patrick's Day");
+    check("Happy St. Patrick's Day", "Happy Saint Patrick's Day");
     check("Acme Inc. is in 5th Ave. now", "Acme Incorporated is in 5th Avenue now");
     check("See p. 5, Fig. 3 and Vol. 2.", "See page 5, figure 3 and volume 2.");
     check("Gen. Lee met Prof. Ray.", "General Lee met Professor Ray.");
