@@ -98,7 +98,12 @@ pub(super) fn day_half(word: &str) -> Option<&'static str> {
     }
 }
 
-/// "10:30", "3:00pm", "9.30pm", "9:05"; and ratios such as "3:1".
+/// An hour without the zero before it: "9" of "09".
+pub(super) fn plain_hour(digits: &str) -> &str {
+    digits.strip_prefix('0').filter(|hour| !hour.is_empty()).unwrap_or(digits)
+}
+
+/// "10:30", "3:00pm", "9.30pm", "9:05", "10:30:15"; and ratios such as "3:1".
 pub(super) fn clock(core: &str, after: &str) -> Option<String> {
     let letters = core.find(|c: char| c.is_ascii_alphabetic()).unwrap_or(core.len());
     let (body, half) = core.split_at(letters);
@@ -112,18 +117,22 @@ pub(super) fn clock(core: &str, after: &str) -> Option<String> {
     if !(2..=3).contains(&parts.len()) || !parts.iter().all(|part| part.len() <= 2 && part.parse::<u8>().is_ok()) {
         return None;
     }
-    if parts.len() == 2 && parts[1].len() == 1 {
-        return (sign == ':').then(|| format!("{} to {}", parts[0], parts[1]));
+    if parts[1].len() == 1 {
+        return (sign == ':').then(|| parts.join(" to "));
     }
-    let hour = parts[0];
+    let hour = plain_hour(parts[0]);
     let minutes = match parts[1] {
-        "00" if parts.len() == 2 && has_half => String::new(),
-        "00" if parts.len() == 2 => " o'clock".to_owned(),
+        "00" if has_half => String::new(),
+        "00" => " o'clock".to_owned(),
         minutes if minutes.starts_with('0') => format!(" oh {}", &minutes[1..]),
         minutes => format!(" {minutes}"),
     };
-    let seconds = parts.get(2).map(|seconds| format!(" and {} seconds", seconds.trim_start_matches('0')));
-    Some(format!("{hour}{minutes}{}{half}", seconds.unwrap_or_default()))
+    let seconds = match parts.get(2).and_then(|seconds| seconds.parse::<u8>().ok()) {
+        None | Some(0) => String::new(),
+        Some(1) => " and 1 second".to_owned(),
+        Some(n) => format!(" and {n} seconds"),
+    };
+    Some(format!("{hour}{minutes}{seconds}{half}"))
 }
 
 /// "9am-5pm", "10:30–11:00", "Mon-Fri".
@@ -132,7 +141,7 @@ pub(super) fn span(core: &str, after: &str) -> Option<String> {
     let hour = |text: &str| {
         let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic() || c == '.');
         let half = day_half(&text[digits.len()..])?;
-        (digits.len() <= 2 && number(digits).is_some()).then(|| format!("{digits} {half}"))
+        (digits.len() <= 2 && number(digits).is_some()).then(|| format!("{} {half}", plain_hour(digits)))
     };
     let time = |text: &str| hour(text).or_else(|| clock(text, after));
     let weekday = |text: &str| {
@@ -141,7 +150,7 @@ pub(super) fn span(core: &str, after: &str) -> Option<String> {
     };
     let start = || {
         let is_hour = from.len() <= 2 && number(from).is_some() && hour(to).is_some();
-        time(from).or_else(|| is_hour.then(|| from.to_owned()))
+        time(from).or_else(|| is_hour.then(|| plain_hour(from).to_owned()))
     };
     let times = start().zip(time(to)).or_else(|| weekday(from).zip(weekday(to)))?;
     Some(format!("{} to {}", times.0, times.1))

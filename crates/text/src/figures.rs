@@ -1,6 +1,6 @@
 //! Converts figures, units, signs, times, dates, money and addresses to English words.
 
-use super::dates::{DateOrder, clock, date, day_half, name, span};
+use super::dates::{DateOrder, clock, date, day_half, name, plain_hour, span};
 use super::names::{address, dotted, keys, tagged};
 use super::roman::numeral;
 use super::tables::{CURRENCIES, FRACTIONS, PARTS, SAID, SIGNS, UNITS};
@@ -168,7 +168,7 @@ impl<'a> Word<'a> {
             "°C" | "℃" => Some(degrees(&figure, " Celsius")),
             "°F" | "℉" => Some(degrees(&figure, " Fahrenheit")),
             "°" => Some(degrees(&figure, "")),
-            _ if half.is_some() && self.core.len() <= 2 => half.map(|half| format!("{figure} {half}")),
+            _ if half.is_some() && self.core.len() <= 2 => half.map(|half| format!("{} {half}", plain_hour(&figure))),
             unit if before != "$" => in_units(&figure, unit),
             _ => None,
         }
@@ -179,7 +179,7 @@ impl<'a> Word<'a> {
         let (half, end) = next.split_once(['-', '–'])?;
         let half = day_half(half)?;
         let time = |text: &str| {
-            if text.contains(':') { clock(text, half) } else { number(text).filter(|_| text.len() <= 2) }
+            if text.contains(':') { clock(text, half) } else { number(plain_hour(text)).filter(|_| text.len() <= 2) }
         };
         Some(format!("{} {half} to {}", time(self.core)?, time(end)?))
     }
@@ -387,7 +387,7 @@ fn measured(core: &str) -> Option<String> {
         "°C" | "℃" => Some(degrees(&figure, " Celsius")),
         "°F" | "℉" => Some(degrees(&figure, " Fahrenheit")),
         "°" => Some(degrees(&figure, "")),
-        half if day_half(half).is_some() => day_half(half).map(|half| format!("{figure} {half}")),
+        half if day_half(half).is_some() => day_half(half).map(|half| format!("{} {half}", plain_hour(&figure))),
         "in" if !figure.contains(' ') => Some(format!("{figure} {}", if is_one(&figure) { "inch" } else { "inches" })),
         "sqft" | "sq.ft" => cubed(&figure, "square", "ft"),
         // "5x" is five times.

@@ -92,6 +92,12 @@ fn times_are_said_however_they_are_written() {
     check("at 9.30 pm or 9.05 a.m., not 9.30", "at 9 30 p.m. or 9 oh 5 a.m., not 9.30");
     check("9am-5pm, 10:30-11:00 and 9-5pm", "9 a.m. to 5 p.m., 10 30 to 11 o'clock and 9 to 5 p.m.");
     check("Mon-Fri", "Monday to Friday");
+    check("10:30:00, 1:00:00 and 1:00:00 PM", "10 30, 1 o'clock and 1 p.m.");
+    check("10:30:01 or 10:30:15 or 1:2:3", "10 30 and 1 second or 10 30 and 15 seconds or 1 to 2 to 3");
+    check(
+        "09:30 AM, 09 AM, 09am–05pm, 08-10am and 00:30",
+        "9 30 a.m., 9 a.m., 9 a.m. to 5 p.m., 8 to 10 a.m. and 0 30",
+    );
     check("9 a.m.-5 p.m. and 9:30 a.m.–5:00 p.m.", "9 a.m. to 5 p.m. and 9 30 a.m. to 5 p.m.");
 }
 
