@@ -320,7 +320,7 @@ impl<'a> Walk<'a> {
         self.after_join = joins;
         self.word_end = Some(end);
         self.half_words += if speaks { 2 } else { 0 };
-        self.after_number = word.ends_with(|c: char| c.is_ascii_digit() || "$€£¥+-*/=×÷".contains(c));
+        self.after_number = word.ends_with(|c: char| c.is_ascii_digit() || "$€£¥+-–−*/=×÷".contains(c));
         if self.link == Link::Closed {
             self.link = Link::Outside;
         }

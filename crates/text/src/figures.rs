@@ -15,6 +15,7 @@ pub(super) fn in_words(text: &str, order: DateOrder) -> String {
         let near = Near {
             before: if at > 0 { words[at - 1] } else { "" },
             after: words.get(at + 1).copied().unwrap_or_default(),
+            second_after: words.get(at + 2).copied().unwrap_or_default(),
             is_quoted: words[..at].iter().map(|word| word.matches('"').count()).sum::<usize>() % 2 == 1,
             order,
         };
@@ -132,7 +133,7 @@ impl<'a> Word<'a> {
 
     /// The spoken form if this word and the next two make one figure: "20 sq ft", "5 fl oz".
     fn with_two(&self, next: &Word<'_>, third: &Word<'_>) -> Option<String> {
-        let figure = number(self.core).filter(|_| self.tail.is_empty() && !next.parenthesis && !third.parenthesis)?;
+        let figure = self.figure().filter(|_| self.tail.is_empty() && !next.parenthesis && !third.parenthesis)?;
         let unit = match (next.core, third.core) {
             ("fl", "oz") => ("fluid ounce", "fluid ounces"),
             ("sq" | "square", unit) => return cubed(&figure, "square", unit),
@@ -162,7 +163,7 @@ impl<'a> Word<'a> {
         if CURRENCIES.iter().any(|(sign, ..)| next.core.chars().eq([*sign])) {
             return amount(&format!("{}{}", self.core, next.core));
         }
-        let figure = number(self.core)?;
+        let figure = self.figure()?;
         match next.core {
             "%" => Some(format!("{figure} percent")),
             "°C" | "℃" => Some(degrees(&figure, " Celsius")),
@@ -172,6 +173,11 @@ impl<'a> Word<'a> {
             unit if before != "$" => in_units(&figure, unit),
             _ => None,
         }
+    }
+
+    /// "20", "10 to 20" of "10-20".
+    fn figure(&self) -> Option<String> {
+        number(self.core).or_else(|| range(self.core))
     }
 
     /// "9" with "a.m.-5", behind which stands "p.m.".
@@ -217,6 +223,8 @@ impl<'a> Word<'a> {
 struct Near<'a> {
     before: &'a str,
     after: &'a str,
+    /// The word behind `after`.
+    second_after: &'a str,
     /// A quotation has begun, so that a quotation mark ends it.
     is_quoted: bool,
     order: DateOrder,
@@ -406,7 +414,9 @@ fn range(core: &str) -> Option<String> {
     let low = value(from)?;
     let high = value(to)?;
     let is_small = from.len() <= 2 && to.len() <= 2;
-    ((low < high || is_small) && !from.starts_with('0')).then(|| format!("{from} to {to}"))
+    // "07-12", but "0-10" and "0.5-1.5".
+    let is_code = from.len() > 1 && from.starts_with('0') && !from.starts_with("0.");
+    ((low < high || is_small) && !is_code).then(|| format!("{from} to {to}"))
 }
 
 /// "3/4", "1 1/2", "5/7".
@@ -443,7 +453,7 @@ fn signed(core: &str, near: &Near<'_>) -> Option<String> {
         .then(|| format!("{word} {}", figure.alone(&Near { before: "", after: "", ..*near })))
 }
 
-/// A dash between blanks: "minus" between figures, otherwise a pause.
+/// A dash between blanks: "to" in a range, "minus" between other figures, otherwise a pause.
 fn dash(core: &str, near: &Near<'_>) -> Option<String> {
     let is_slash = matches!(core, "/" | "÷");
     if !is_slash && !matches!(core, "-" | "–" | "—" | "--" | "−") {
@@ -453,9 +463,34 @@ fn dash(core: &str, near: &Near<'_>) -> Option<String> {
     match (is_slash, is_figure(near.before) && is_figure(near.after)) {
         (true, true) => Some("divided by".into()),
         (true, false) => None,
+        (false, _) if is_range(core, near) => Some("to".into()),
         (false, true) => Some("minus".into()),
         (false, false) => Some(",".into()),
     }
+}
+
+/// Whether a dash between blanks stands in a range: "10 – 20 minutes", "9 a.m. – 5 p.m.". A hyphen also means a
+/// difference ("3 - 5"): years, a unit or a plural show the range.
+fn is_range(core: &str, near: &Near<'_>) -> bool {
+    const PUNCTUATION: [char; 7] = [',', '.', '?', '!', ';', ':', ')'];
+    let after = near.after.trim_end_matches(PUNCTUATION);
+    let half = day_half(near.second_after.trim_end_matches(PUNCTUATION)).unwrap_or_default();
+    // Behind "a.m.", of any hour.
+    let from = if day_half(near.before).is_some() { "9am" } else { near.before };
+    if span(&format!("{from}–{after}{half}"), "").is_some() {
+        return true;
+    }
+    let is_sign = |c: char| "($€£%".contains(c);
+    let value = |figure: &str| figure.trim_matches(is_sign).replace(',', "").parse::<f64>().ok();
+    let is_rising = value(near.before).zip(value(after)).is_some_and(|(from, to)| from < to);
+    let is_year = |word: &str| word.len() == 4 && word.bytes().all(|b| b.is_ascii_digit());
+    let is_counted = telephone::is_counted(near.second_after) || after.contains(is_sign);
+    let is_sure = match core {
+        "−" => false,
+        "-" => is_counted || is_year(near.before) && is_year(after),
+        _ => !near.second_after.starts_with('='),
+    };
+    is_rising && is_sure
 }
 
 /// "0042", which is no amount: each figure.

@@ -82,7 +82,7 @@ fn is_range(word: &str, groups: &[&str], after: &str) -> bool {
 }
 
 /// Whether a number counts what `word` names: a plural in lower case, or a unit.
-fn is_counted(word: &str) -> bool {
+pub(super) fn is_counted(word: &str) -> bool {
     const IRREGULAR: [&str; 4] = ["children", "men", "people", "women"];
     const NO_PLURALS: [&str; 9] =
         ["afterwards", "always", "besides", "perhaps", "plus", "sometimes", "this", "thus", "whereas"];

@@ -56,6 +56,7 @@ fn numbers_stay_whole() {
         &["It is about 3.14 or 1,000", "or so at 10 30, they say."],
     );
     check("In 1999. Then 5.", &["In 1999.", "Then 5."]);
+    check("a b c d e f 10 – 20 km away", &["a b c d e f", "10 to 20 kilometers away"]);
     check("a b c d e f g 5 km away", &["a b c d e f g", "5 kilometers away"]);
 }
 

@@ -70,6 +70,18 @@ fn figures_are_said() {
 }
 
 #[test]
+fn ranges_are_said_whatever_their_dash() {
+    check("It takes 10 – 20 minutes, from 1914 – 1918.", "It takes 10 to 20 minutes, from 1914 to 1918.");
+    check("on a scale of 0-10, 0.5-1.5 or 0-100%", "on a scale of 0 to 10, 0.5 to 1.5 or 0 to 100 percent");
+    check("5-10 km, 5 - 10 km, 3 - 4 cups", "5 to 10 kilometers, 5 to 10 kilometers, 3 to 4 cups");
+    check("$5 – $10, 10% - 20% and 1939 - 1945", "5 dollars to 10 dollars, 10 percent to 20 percent and 1939 to 1945");
+    check("9 a.m. – 5 p.m., 9 - 5 p.m., 10:30 - 11:00", "9 a.m. to 5 p.m., 9 to 5 p.m., 10 30 to 11 o'clock");
+    check("We left at 9 a.m. – 5 people stayed.", "We left at 9 a.m. 5 people stayed.");
+    check("What is 3 - 5? 5 – 3 is 2, 3 – 5 = −2", "What is 3 minus 5? 5 minus 3 is 2, 3 minus 5 equals minus 2");
+    check("He is 5 – I am 7, code 07-12", "He is 5, I am 7, code 07-12");
+}
+
+#[test]
 fn dates_are_said_in_the_order_of_the_language() {
     check("On 5/6/2024 it rained.", "On May 6th, 2024 it rained.");
     check(
