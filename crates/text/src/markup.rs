@@ -3,15 +3,16 @@
 use unicode_properties::{EmojiStatus, GeneralCategory, UnicodeEmoji, UnicodeGeneralCategory};
 
 /// Plain text on one line. `line_start` states whether `text` starts a line, where headings and list items are marked.
+/// `has_ordinals` states whether "3. Oktober" is an ordinal in the language of the text, so that its dot stays there.
 /// The rules are local, so a text split into chunks (inside a bold phrase, for example) loses the same marks.
-pub(super) fn strip(text: &str, line_start: bool) -> String {
+pub(super) fn strip(text: &str, line_start: bool, has_ordinals: bool) -> String {
     let mut out = String::with_capacity(text.len());
     for (n, line) in text.split('\n').enumerate() {
         if !out.is_empty() && !out.ends_with(' ') {
             out.push(' ');
         }
         let line = if n > 0 || line_start { strip_line_marks(line) } else { line };
-        let numbered = item_number(line).filter(|_| n > 0 || line_start);
+        let numbered = item_number(line, has_ordinals).filter(|_| n > 0 || line_start);
         if let Some((number, rest)) = numbered {
             out.push_str(number);
             out.push_str(", ");
@@ -47,8 +48,11 @@ fn strip_line_marks(line: &str) -> &str {
 }
 
 /// The number of a list's item at the start of a line, without its mark, and what stands behind it: "1. ", "2) ", "3: ".
-fn item_number(line: &str) -> Option<(&str, &str)> {
+fn item_number(line: &str, has_ordinals: bool) -> Option<(&str, &str)> {
     let (marked, rest) = line.split_once(' ')?;
+    if has_ordinals && marked.ends_with('.') {
+        return None;
+    }
     let number = marked.strip_suffix("**").unwrap_or(marked);
     let number = number.strip_suffix(['.', ')', ':'])?.trim_start_matches("**");
     let is_number = (1..=3).contains(&number.len()) && number.bytes().all(|b| b.is_ascii_digit());

@@ -59,7 +59,7 @@ pub fn speakable(text: &str, position: Position, language: Language, marks: &[St
         let stood_for = with_stand_ins(text, marks);
         return with_marks(&speakable(&stood_for, position, language, &[]), marks);
     }
-    let plain = markup::strip(text, position.line_start);
+    let plain = markup::strip(text, position.line_start, language.sentences().has_ordinals());
     let words = match language {
         Language::English => figures::in_words(&plain, DateOrder::MonthFirst),
         Language::EnglishDayFirst => figures::in_words(&plain, DateOrder::DayFirst),

@@ -210,6 +210,11 @@ impl Sentences {
         }
     }
 
+    /// Whether a number with a dot is an ordinal.
+    pub(super) fn has_ordinals(self) -> bool {
+        self.has_ordinals
+    }
+
     /// What a dot after `word` is; `before`: the word before it.
     pub(super) fn dotted(self, word: &str, before: &str) -> DotMeaning {
         let lower = word.to_lowercase();

@@ -246,6 +246,7 @@ fn each_language_has_its_own_abbreviations() {
         &["Heinrich VIII. hatte viele Frauen.", "Sie lebten."],
     );
     check_in("de", "Es war 1999. Dann kam er.", &["Es war 1999.", "Dann kam er."]);
+    check_in("de", "3. Oktober: Feiertag.\n2. Mai: keiner.", &["3. Oktober:", "Feiertag.", "2. Mai: keiner."]);
     check_in("es", "Llamó el Sr. García ayer. La Sra. López no.", &["Llamó el Sr. García ayer.", "La Sra. López no."]);
     check_in("ru", "Он живёт на ул. Ленина давно. Это далеко.", &["Он живёт на ул. Ленина давно.", "Это далеко."]);
     check_in(

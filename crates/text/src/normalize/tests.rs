@@ -306,6 +306,25 @@ fn another_language_keeps_its_signs() {
 }
 
 #[test]
+fn an_ordinal_at_the_start_of_a_line_keeps_its_dot() {
+    let position = Position { line_start: true, ends_line: false };
+    let say = |text, tag| speakable(text, position, Language::of_tag(tag), &[]);
+    for (text, tag) in [
+        ("3. Oktober: Tag der Deutschen Einheit", "de"),
+        ("3. maja jest święto", "pl"),
+        ("28. října slavíme", "cs"),
+        ("17. maj er en festdag", "nb"),
+        ("6. joulukuuta", "fi"),
+    ] {
+        assert_eq!(say(text, tag), text);
+    }
+    assert_eq!(say("**3. Oktober** und danach", "de"), "3. Oktober und danach");
+    assert_eq!(say("1) Äpfel", "de"), "1, Äpfel");
+    assert_eq!(say("**1.** Äpfel", "de"), "1, Äpfel");
+    assert_eq!(say("1. Pommes", "fr"), "1, Pommes");
+}
+
+#[test]
 fn a_line_of_its_own_gets_a_full_stop() {
     let say = |text| speakable(text, Position { line_start: true, ends_line: true }, Language::English, &[]);
     assert_eq!(say("# Title"), "Title.");
