@@ -110,8 +110,10 @@ fn strip_star<'a>(before: Option<char>, after: &'a str, out: &mut String) -> &'a
 /// An underscore inside a word becomes a blank; any other underscore marks emphasis.
 fn strip_underscore<'a>(before: Option<char>, after: &'a str, out: &mut String) -> &'a str {
     let joins = before.is_some_and(char::is_alphanumeric) && after.starts_with(char::is_alphanumeric);
-    let address = joins && after.split(char::is_whitespace).next().is_some_and(|word| word.contains(['@', '/']));
-    if address {
+    let head = out.rsplit(char::is_whitespace).next().unwrap_or_default();
+    let is_link = head.contains("://") || head.contains("www.");
+    let address = after.split(char::is_whitespace).next().is_some_and(|word| word.contains(['@', '/']));
+    if joins && (is_link || address) {
         out.push('_');
     } else if joins {
         out.push(' ');

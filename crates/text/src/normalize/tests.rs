@@ -253,6 +253,8 @@ fn signs_are_said() {
 #[test]
 fn addresses_are_said() {
     check("See https://www.rust-lang.org/learn?x=1.", "See rust-lang dot org.");
+    check("See https://en.wikipedia.org/wiki/New_York_City.", "See en dot wikipedia dot org.");
+    check("(www.a.com/b_c_d) https://a.org/Rust_(a_b)! _www.a.com_", "a dot com, a dot org! a dot com");
     check("mail bob.h@example.com", "mail bob dot h at example dot com");
     check("open main.rs with v1.2.3", "open main dot rs with version 1 point 2 point 3");
     check("my_file and __init__", "my file and init");
