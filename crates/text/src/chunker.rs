@@ -93,7 +93,7 @@ impl Chunker {
         let raw = std::mem::take(&mut self.pending);
         let code = self.place.is_code(&raw);
         let rest = if raw.is_empty() { None } else { Some(self.chunk(raw, code, false)) };
-        *self = Self { unit: self.unit, ..Self::new(self.language) };
+        *self = Self { unit: self.unit, marks: std::mem::take(&mut self.marks), ..Self::new(self.language) };
         rest.into_iter().collect()
     }
 

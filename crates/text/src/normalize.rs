@@ -52,12 +52,18 @@ pub struct Position {
     pub ends_line: bool,
 }
 
-/// The spoken form of `text`: one line, single blanks, empty if it contains no word. `marks`: what the voice reads as
-/// something else than words, such as "[laugh]", which stays as it is.
+/// The spoken form of `text`: one line, single blanks, empty if it contains no word and no mark. `marks`: what the voice
+/// reads as something else than words, such as "[laugh]", which stays as it is.
 pub fn speakable(text: &str, position: Position, language: Language, marks: &[String]) -> String {
     if marks.iter().any(|mark| text.contains(mark.as_str())) {
         let stood_for = with_stand_ins(text, marks);
-        return with_marks(&speakable(&stood_for, position, language, &[]), marks);
+        let mut spoken = speakable(&stood_for, position, language, &[]);
+        if spoken.is_empty() {
+            // No word stands beside the marks.
+            let alone: Vec<String> = stood_for.chars().filter(|c| STAND_INS.contains(c)).map(String::from).collect();
+            spoken = alone.join(" ");
+        }
+        return with_marks(&spoken, marks);
     }
     let plain = markup::strip(text, position.line_start, language.sentences().has_ordinals());
     let words = match language {

@@ -151,6 +151,19 @@ fn a_finished_chunker_begins_again() {
     assert_eq!(chunker.push("Well of course, yes.")[0].spoken, "Well of course,");
 }
 
+#[test]
+fn marks_of_a_voice_are_spoken_in_every_text() {
+    for chunker in [Chunker::new(Language::English), Chunker::by_words(Language::English)] {
+        let mut chunker = chunker.keeping(vec!["[laugh]".to_owned()]);
+        for _ in 0..2 {
+            let mut chunks = chunker.push("Oh no! [laugh]\n\n[laugh]");
+            chunks.extend(chunker.finish());
+            let spoken: Vec<&str> = chunks.iter().map(|chunk| chunk.spoken.as_str()).collect();
+            assert_eq!(spoken.join(" "), "Oh no! [laugh] [laugh]");
+        }
+    }
+}
+
 /// Text made of all relevant kinds of elements, in any order.
 fn any_text() -> impl Strategy<Value = String> {
     let piece = prop_oneof![

@@ -341,4 +341,6 @@ fn what_a_voice_reads_as_marks_stays_as_it_is() {
     let spoken = speakable(text, position, Language::English, &marks);
     assert_eq!(spoken, "Well [laugh], a <strong>very</strong> long link sigh.");
     assert_eq!(speakable(text, position, Language::English, &[]), "Well laugh, a very long link sigh.");
+    assert_eq!(speakable("[laugh] 😀 [laugh]!", position, Language::English, &marks), "[laugh] [laugh]");
+    assert_eq!(speakable("😀 \u{e000}", position, Language::English, &marks), "");
 }
