@@ -80,9 +80,10 @@ pub(super) fn keys(core: &str) -> Option<String> {
     let is_combination = !pressed.is_empty() && name(parts[0]).is_some();
     let is_key =
         |key: &&str| name(key).is_some() || (1..=9).contains(&key.len()) && key.chars().all(char::is_alphanumeric);
-    // "control-freak": behind a hyphen stands a single key.
+    // "control-freak": behind a hyphen stands a single key. "win-win": none is pressed twice.
     let is_plain = core.contains('+') || pressed.iter().all(|key| key.len() == 1 || name(key).is_some());
-    (is_combination && is_plain && pressed.iter().all(is_key))
+    let is_repeated = pressed.iter().any(|key| key.eq_ignore_ascii_case(parts[0]));
+    (is_combination && is_plain && !is_repeated && pressed.iter().all(is_key))
         .then(|| parts.iter().map(|key| name(key).unwrap_or(key)).collect::<Vec<_>>().join(" "))
 }
 

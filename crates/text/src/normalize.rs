@@ -52,8 +52,8 @@ pub struct Position {
     pub ends_line: bool,
 }
 
-/// The spoken form of `text`: one line, single blanks, empty if it contains no word and no mark. `marks`: what the voice
-/// reads as something else than words, such as "[laugh]", which stays as it is.
+/// The spoken form of `text`: one line, single blanks, empty if it contains no word and no mark. `marks`: what the
+/// voice reads as something else than words, such as "[laugh]", which stays as it is.
 pub fn speakable(text: &str, position: Position, language: Language, marks: &[String]) -> String {
     if marks.iter().any(|mark| text.contains(mark.as_str())) {
         let stood_for = with_stand_ins(text, marks);

@@ -216,6 +216,10 @@ fn words_in_angle_brackets_are_said() {
     check("x > 5, a Vec<String> and <your name>", "x greater than 5, a Vec String and your name");
     check("<a href=\"https://a.b\">the link</a>, <br/>and <!-- hidden --> shown", "the link, and shown");
     check("Press Alt+F4 or Cmd-Q", "Press alt F4 or command Q");
+    check(
+        "a win-win situation, a Win-Win-Win and Win+Shift+S",
+        "a win-win situation, a Win-Win-Win and windows shift S",
+    );
 }
 
 #[test]
