@@ -321,7 +321,7 @@ mod tests {
         let id = ItemId::from("i0");
         history.speak(id.clone(), speech());
         let item = history.remove(&id).unwrap();
-        assert_eq!(history.unheard(Timestamp::ZERO), [id.clone()]);
+        assert_eq!(history.unheard(Timestamp::ZERO), std::slice::from_ref(&id));
         assert!(!history.has_speech());
         history.insert(item, &ItemPosition::Last).unwrap();
         assert!(history.spoken(&id).is_none() && history.unheard(Timestamp::ZERO).is_empty());
