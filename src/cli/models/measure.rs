@@ -63,11 +63,11 @@ pub(super) async fn run(args: MeasureArgs) -> Result<(), CliError> {
     let ended_early = |error| CliError::Failed(format!("the measurement ended early: {error}"));
     let measured = measured.map_err(ended_early)??;
     progress.hide();
-    shown(&measured, json)?;
+    print_figures(&measured, json)?;
     measured.verdict()
 }
 
-fn shown(measured: &Measurements, json: bool) -> Result<(), CliError> {
+fn print_figures(measured: &Measurements, json: bool) -> Result<(), CliError> {
     let rows = &measured.rows;
     if json {
         let models: Vec<_> = rows
