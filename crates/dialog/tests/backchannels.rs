@@ -653,10 +653,10 @@ fn words_that_come_once_the_speaker_goes_on_are_not_all() {
 #[test]
 fn a_reply_whose_voice_is_behind_is_held_and_weighs_words_too() {
     let mut runner = Runner::new(PlaybackControl::Server, Some(PATIENT));
-    for line in ["0 started 0", "10 stopped 10", "20 heard i1 tell me", "30 text r1 One two.", "30 made r1 400"] {
+    for line in ["0 started 0", "10 stopped 10", "20 heard i1 tell me", "30 text r1 One two.", "30 made r1 500"] {
         runner.run(line);
     }
-    runner.run("100 sent i2 400");
+    runner.run("100 sent i2 500");
     assert_eq!(runner.run("600 onset 500"), ["hold", "< held i2"]);
     runner.run("650 made r1 1000");
     runner.run("660 sent i2 1000");

@@ -78,7 +78,7 @@ impl Chunker {
                 continue;
             }
             while let Some(cut) = self.find() {
-                // The whole of it: a backtick behind the cut shows that there is no fence.
+                // Of all pending text: a backtick behind the cut shows that there is no fence.
                 let code = self.place.is_code(&self.pending);
                 let rest = self.pending.split_off(cut.at);
                 let raw = std::mem::replace(&mut self.pending, rest);
