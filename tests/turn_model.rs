@@ -66,8 +66,7 @@ async fn spoken_over(model: &FakeTurnModel) -> String {
     let mut sequence = 0;
     speak(&mut socket, &mut sequence, &loud(600)).await;
     speak(&mut socket, &mut sequence, &quiet(800)).await;
-    // Speech in a reply's first half second is no backchannel.
-    socket.until_frames(50).await;
+    socket.until_frames(5).await;
     let asked_before = model.heard().len();
     let mut tick = tokio::time::interval(Duration::from_millis(20));
     let samples = [loud(1_600), quiet(1_000)].concat();

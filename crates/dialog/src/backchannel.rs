@@ -390,9 +390,9 @@ const COMMANDS: &[&str] = &[
 ];
 
 impl Words {
-    /// Classifies a transcript of speech over a reply; a final one is never [`Words::Open`]. `reply_is_question`: the reply
-    /// asks something where it was held, so that "yes" is an answer.
-    pub(super) fn of(transcript: &OverlapTranscript<'_>, reply_is_question: bool) -> Self {
+    /// Classifies a transcript of speech over a reply; a final one is never [`Words::Open`]. `all_claim`: the reply asks
+    /// something where it was held, or has just begun, so that "yes" claims the turn.
+    pub(super) fn of(transcript: &OverlapTranscript<'_>, all_claim: bool) -> Self {
         let words = transcript.spoken();
         if words.is_empty() {
             // Whisper writes "(laughs)".
@@ -404,10 +404,10 @@ impl Words {
         let is_sure_claim = claim.is_some_and(|place| transcript.is_sure_of(n_before + place));
         let is_guess = !transcript.is_sure_of(n_before) && !rest.iter().any(|word| COMMANDS.contains(&word.as_str()));
         match rest {
-            [] if reply_is_question && !words.iter().all(|word| is_laugh(word)) => Self::Interruption,
+            [] if all_claim && !words.iter().all(|word| is_laugh(word)) => Self::Interruption,
             [] => Self::Backchannel,
-            // An answer to a question is heard even as a guess.
-            _ if transcript.is_final && is_guess && !reply_is_question => match claim {
+            // An answer is heard even as a guess.
+            _ if transcript.is_final && is_guess && !all_claim => match claim {
                 Some(_) => Self::GuessedClaim,
                 None => Self::Guess,
             },

@@ -78,7 +78,7 @@ impl Dialog {
         if let Some(active) = self.active.clone() {
             self.stop(&active, StopReason::ClientCancelled);
         }
-        self.stop_beside(StopReason::ClientCancelled);
+        self.stop_beside(&sounding, StopReason::ClientCancelled);
         for id in &unheard {
             let now = self.now;
             if let Some(spoken) = self.history.spoken_mut(id) {
@@ -118,6 +118,7 @@ impl Dialog {
             return Err(Refusal::ItemTooLarge { bytes: item.n_bytes(), limit: MAX_BYTES });
         }
         let previous = self.history.insert(item.clone(), place).map_err(Refusal::NoItemBefore)?;
+        self.history.list(&item.id, self.now);
         self.notify(Notice::ItemAdded { item: item.clone(), previous: previous.clone(), response: None });
         let consent = match &item.kind {
             ItemKind::RemoteConsent { request, approve, .. } => Some((request.clone(), *approve)),
@@ -137,13 +138,13 @@ impl Dialog {
 
     /// Keeps the conversation within its limits: removes the oldest items and notifies the client.
     pub(super) fn trim(&mut self) {
-        for id in self.history.trim() {
+        for id in self.history.trim(self.now) {
             self.notify(Notice::ItemDeleted(id));
         }
     }
 
     fn delete_item(&mut self, id: ItemId) -> Result<(), Refusal> {
-        self.history.remove(&id).ok_or_else(|| Refusal::NoItemToDelete(id.clone()))?;
+        self.history.remove(&id, self.now).ok_or_else(|| Refusal::NoItemToDelete(id.clone()))?;
         self.notify(Notice::ItemDeleted(id));
         Ok(())
     }

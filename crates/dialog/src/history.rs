@@ -4,7 +4,6 @@ use super::{Item, ItemKind, ItemPosition, ItemStatus, SpokenItem};
 use antiphon_types::{ItemId, ResponseId, Timestamp};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, HashMap, VecDeque};
-use std::time::Duration;
 
 /// The most items of a conversation: an hour of a lively one has about 1500.
 const MAX_ITEMS: usize = 4_096;
@@ -63,17 +62,28 @@ impl History {
     }
 
     /// Speech that is no item.
-    pub(super) fn speak_unlisted(&mut self, id: ItemId, spoken: SpokenItem) {
+    pub(super) fn speak_unlisted(&mut self, id: ItemId, spoken: SpokenItem, now: Timestamp) {
         self.spoken.insert(id.clone(), spoken);
-        self.keep_unlisted(id);
+        self.keep_unlisted(id, now);
     }
 
-    fn keep_unlisted(&mut self, id: ItemId) {
+    /// An item gets the id of speech that is no item: it is that item's as long as it sounds, else it is forgotten.
+    pub(super) fn list(&mut self, id: &ItemId, now: Timestamp) {
+        let Some(at) = self.unlisted.iter().position(|unlisted| unlisted == id) else { return };
+        self.unlisted.remove(at);
+        if self.spoken.get(id).is_some_and(|spoken| !spoken.is_unheard(now)) {
+            self.spoken.remove(id);
+        }
+    }
+
+    fn keep_unlisted(&mut self, id: ItemId, now: Timestamp) {
         self.unlisted.push_back(id);
-        if self.unlisted.len() > MAX_UNLISTED
-            && let Some(oldest) = self.unlisted.pop_front()
-        {
-            self.spoken.remove(&oldest);
+        if self.unlisted.len() > MAX_UNLISTED {
+            let is_heard = |id: &ItemId| self.spoken.get(id).is_none_or(|spoken| !spoken.is_unheard(now));
+            let goes = self.unlisted.iter().position(is_heard).unwrap_or(0);
+            if let Some(id) = self.unlisted.remove(goes) {
+                self.spoken.remove(&id);
+            }
         }
     }
 
@@ -104,11 +114,6 @@ impl History {
                 1 + self.items.iter().position(|item| item.id == *id).ok_or_else(|| id.clone())?
             }
         };
-        // A client may give the id of what was deleted again: the speech was not this item's.
-        if self.unlisted.contains(&item.id) {
-            self.unlisted.retain(|id| *id != item.id);
-            self.spoken.remove(&item.id);
-        }
         self.items.insert(at, item);
         Ok(self.before(at))
     }
@@ -123,13 +128,22 @@ impl History {
         at.checked_sub(1).map(|before| self.items[before].id.clone())
     }
 
-    /// Removes an item. Its speech is kept, since it may be sounding.
-    pub(super) fn remove(&mut self, id: &ItemId) -> Option<Item> {
+    /// Removes an item. Its speech is kept as long as it sounds.
+    pub(super) fn remove(&mut self, id: &ItemId, now: Timestamp) -> Option<Item> {
         let at = self.items.iter().position(|item| item.id == *id)?;
-        if self.spoken.contains_key(id) {
-            self.keep_unlisted(id.clone());
+        let item = self.items.remove(at);
+        self.unlist(&item, now);
+        Some(item)
+    }
+
+    /// The item was removed.
+    fn unlist(&mut self, item: &Item, now: Timestamp) {
+        let Some(spoken) = self.spoken.get(&item.id) else { return };
+        if item.status == ItemStatus::InProgress || spoken.is_unheard(now) {
+            self.keep_unlisted(item.id.clone(), now);
+        } else {
+            self.spoken.remove(&item.id);
         }
-        Some(self.items.remove(at))
     }
 
     /// Whether the client was given a call of this id to answer.
@@ -148,7 +162,7 @@ impl History {
 
     /// Removes the oldest items until the limits hold, and returns their ids. Items in progress stay, and so does the last
     /// item, unless it is the result of a call that goes. A call and its results are removed and counted together.
-    pub(super) fn trim(&mut self) -> Vec<ItemId> {
+    pub(super) fn trim(&mut self, now: Timestamp) -> Vec<ItemId> {
         let mut n_items = self.items.len();
         let mut n_bytes: usize = self.items.iter().map(Item::n_bytes).sum();
         if n_items <= MAX_ITEMS && n_bytes <= MAX_BYTES {
@@ -180,7 +194,7 @@ impl History {
         }
         let mut is_excess = is_excess.into_iter();
         let dropped: Vec<Item> = self.items.extract_if(.., |_| is_excess.next() == Some(true)).collect();
-        dropped.iter().for_each(|item| drop(self.spoken.remove(&item.id)));
+        dropped.iter().for_each(|item| self.unlist(item, now));
         dropped.into_iter().map(|item| item.id).collect()
     }
 
@@ -222,10 +236,12 @@ impl History {
         last.is_some_and(|item| item.id == *id)
     }
 
-    /// How long the response's speech was heard.
-    pub(super) fn heard_of(&self, response: &ResponseId, now: Timestamp) -> Duration {
-        let of_response = self.spoken.values().filter(|spoken| spoken.response() == response);
-        of_response.map(|spoken| spoken.heard(now).duration(spoken.rate())).sum()
+    /// When the speech began to sound that answers the user's last message, in one response or several; when `item` did, if that is
+    /// earlier or answers none.
+    pub(super) fn answer_began(&self, item: &ItemId) -> Option<Timestamp> {
+        let asked_at = self.items.iter().rposition(Item::is_users_message);
+        let answer = self.items[asked_at.map_or(0, |at| at + 1)..].iter().map(|item| &item.id);
+        answer.chain([item]).filter_map(|id| self.spoken.get(id)?.playhead().begins_at()).min()
     }
 
     /// The responses that these items belong to, each once, in order.
@@ -286,7 +302,7 @@ mod tests {
     }
 
     fn trimmed(history: &mut History) -> Vec<String> {
-        history.trim().iter().map(|id| id.as_str().to_owned()).collect()
+        history.trim(Timestamp::ZERO).iter().map(|id| id.as_str().to_owned()).collect()
     }
 
     #[test]
@@ -316,15 +332,23 @@ mod tests {
     }
 
     #[test]
-    fn the_speech_of_a_deleted_item_is_kept_until_another_item_has_its_id() {
+    fn the_speech_of_a_deleted_item_is_kept_as_long_as_it_sounds() {
         let mut history = history([message("asked")]);
         let id = ItemId::from("i0");
-        history.speak(id.clone(), speech());
-        let item = history.remove(&id).unwrap();
-        assert_eq!(history.unheard(Timestamp::ZERO), std::slice::from_ref(&id));
+        let mut sent = speech();
+        sent.sent(Timestamp::ZERO, Samples(24_000));
+        history.speak(id.clone(), sent);
+        let begun = Timestamp::from_ms(500);
+        let item = history.remove(&id, begun).unwrap();
+        assert_eq!(history.unheard(begun), std::slice::from_ref(&id));
         assert!(!history.has_speech());
+        // The client adds it again while it sounds, and deletes it later.
+        history.list(&id, begun);
         history.insert(item, &ItemPosition::Last).unwrap();
-        assert!(history.spoken(&id).is_none() && history.unheard(Timestamp::ZERO).is_empty());
+        assert_eq!(history.unheard(begun), std::slice::from_ref(&id));
+        assert!(history.has_speech());
+        history.remove(&id, Timestamp::from_ms(1_500)).unwrap();
+        assert!(history.spoken(&id).is_none());
     }
 
     #[test]
@@ -335,12 +359,12 @@ mod tests {
         history.speak("i1".into(), begun);
         let mut earlier = speech();
         earlier.sent(Timestamp::from_ms(100), Samples(480));
-        history.speak_unlisted("early".into(), earlier);
-        history.speak_unlisted("late".into(), speech());
+        history.speak_unlisted("early".into(), earlier, Timestamp::ZERO);
+        history.speak_unlisted("late".into(), speech(), Timestamp::ZERO);
         let unheard = |history: &History| history.unheard(Timestamp::from_ms(500));
         assert_eq!(unheard(&history), ["early", "i1", "late"].map(ItemId::from));
         for n in 0..MAX_UNLISTED - 1 {
-            history.speak_unlisted(format!("u{n}").into(), speech());
+            history.speak_unlisted(format!("u{n}").into(), speech(), Timestamp::ZERO);
         }
         assert!(history.spoken(&"early".into()).is_none() && history.spoken(&"late".into()).is_some());
         assert_eq!(unheard(&history).len(), 1 + MAX_UNLISTED);

@@ -43,9 +43,8 @@ const ANSWERED_WITHIN: Duration = Duration::from_millis(300);
 const BRIEF: Duration = Duration::from_secs(1);
 const BRIEF_CLAIM: Duration = Duration::from_millis(500);
 
-/// Speech that begins before this much of a response was heard is no backchannel, but more of a turn that was taken for ended, or
-/// a start at the same time. Listeners acknowledge after 700 ms of speech at the earliest (Ward and Tsukahara, 2000); here some
-/// of that time is the speech's own until it is reported.
+/// Words that come sooner after the beginning of an answer acknowledge nothing: they are more of a turn that was taken for ended,
+/// or a start at the same time. Listeners acknowledge after 700 ms of speech at the earliest (Ward and Tsukahara, 2000).
 const ACKNOWLEDGED_AFTER: Duration = Duration::from_millis(500);
 
 /// Of a hold's time, this much may be missing in the audio by jitter and in pieces that clients send. Where more is missing, the
@@ -97,8 +96,9 @@ pub(super) struct Tentative {
     /// When the utterance ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     ended: Option<Timestamp>,
-    /// The reply asked something where it was held.
-    pub(super) reply_is_question: bool,
+    /// All words claim the turn: the reply asked something where it was held, or had just begun.
+    #[serde(rename = "reply_is_question")]
+    pub(super) all_claim: bool,
     /// What its latest transcript is.
     pub(super) words: Words,
     voice: Voice,
@@ -131,14 +131,14 @@ enum Voice {
 }
 
 impl Tentative {
-    /// `weighs_words`: it may be a backchannel. `reply_is_question` and `began`: see the fields.
-    fn new(speaker: Option<HeardSpeaker>, weighs_words: bool, reply_is_question: bool, began: Timestamp) -> Self {
+    /// `weighs_words`: it may be a backchannel. `all_claim` and `began`: see the fields.
+    fn new(speaker: Option<HeardSpeaker>, weighs_words: bool, all_claim: bool, began: Timestamp) -> Self {
         let voice = Voice::Speaking { resumed: None };
         Self {
             speaker,
             weighs_words,
             ended: None,
-            reply_is_question,
+            all_claim,
             words: Words::None,
             voice,
             voiced_before_pause: Duration::ZERO,
@@ -172,7 +172,7 @@ impl Tentative {
 
     /// Takes a transcript.
     pub(super) fn heard(&mut self, transcript: &OverlapTranscript<'_>, is_echo: bool) {
-        let words = Words::of(transcript, self.reply_is_question).after(self.words, transcript);
+        let words = Words::of(transcript, self.all_claim).after(self.words, transcript);
         self.words = if is_echo { Words::Backchannel } else { words };
     }
 
@@ -406,23 +406,24 @@ impl Dialog {
     /// the user's.
     pub(super) fn tentative_from_now(&self) -> Option<Tentative> {
         let speaker = self.is_locked().then(HeardSpeaker::default);
-        let reply_is_question = self.may_be_backchannel();
-        let weighs_words = reply_is_question.is_some();
+        let all_claim = self.may_be_backchannel();
+        let weighs_words = all_claim.is_some();
         let is_tentative = weighs_words || speaker.is_some();
         let mut earlier = self.listening.awaiting.iter().filter_map(|utterance| utterance.tentative.as_ref()?.ended());
         let is_own_hold = earlier.all(|end| self.is_held_after(end));
         let began = self.held_since().filter(|_| is_own_hold).unwrap_or(self.now);
-        is_tentative.then(|| Tentative::new(speaker, weighs_words, reply_is_question.unwrap_or(false), began))
+        is_tentative.then(|| Tentative::new(speaker, weighs_words, all_claim.unwrap_or(false), began))
     }
 
-    /// Whether the reply asks something where speech begins now that may be a backchannel; `None`: it is none.
+    /// Whether all words claim the turn of speech that begins now and may be a backchannel; `None`: it is none.
     fn may_be_backchannel(&self) -> Option<bool> {
         let detection = self.settings.turn_detection?;
-        let (item, response) = self.held.as_ref()?.sounding.as_ref()?;
+        let held = self.held.as_ref()?;
+        let (item, _) = held.sounding.as_ref()?;
         let decides = detection.interrupt_response && detection.ignore_backchannels;
-        let is_heard = self.history.heard_of(response, self.now) >= ACKNOWLEDGED_AFTER;
-        let reply_is_question = self.history.spoken(item)?.is_question(self.now);
-        (decides && is_heard && self.playback == PlaybackControl::Server).then_some(reply_is_question)
+        let has_just_begun = held.since.since(self.history.answer_began(item)?) < ACKNOWLEDGED_AFTER;
+        let all_claim = has_just_begun || self.history.spoken(item)?.is_question(self.now);
+        (decides && self.playback == PlaybackControl::Server).then_some(all_claim)
     }
 
     /// Whether speech is under way that may be a backchannel, or of an unknown voice: the reply is held whenever its speaker

@@ -359,7 +359,7 @@ impl Dialog {
         if let Some(active) = self.active.clone() {
             self.stop(&active, StopReason::TurnDetected);
         }
-        self.stop_beside(StopReason::TurnDetected);
+        self.stop_beside(&sounding, StopReason::TurnDetected);
         self.actions.extend(sounding.into_iter().map(Action::Flush));
         self.end_hold();
     }
@@ -469,7 +469,7 @@ impl Dialog {
         }
         if overlapped_reply.is_some_and(|reply| is_echo(&text, &reply)) {
             // The client may have deleted it before.
-            if self.history.remove(&item).is_some() {
+            if self.history.remove(&item, self.now).is_some() {
                 self.notify(Notice::ItemDeleted(item));
             }
         } else if !text.is_empty() {

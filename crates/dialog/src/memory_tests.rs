@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::{Content, ItemPosition, ItemStatus};
+use antiphon_types::Timestamp;
 use antiphon_types::chat::Message;
 use proptest::prelude::*;
 use std::collections::BTreeSet;
@@ -77,7 +78,7 @@ fn what_was_left_out_stays_out_and_a_deleted_beginning_does_no_harm() {
     let mut history = history("u6 a6 u6 a6");
     assert_eq!(ids(&mut history, &memory(49, 1.0)), "i2 i3");
     assert_eq!(ids(&mut history, &memory(500, 1.0)), "i2 i3");
-    history.remove(&"i2".into());
+    history.remove(&"i2".into(), Timestamp::ZERO);
     assert_eq!(ids(&mut history, &memory(49, 1.0)), "i0 i1 i3");
 }
 

@@ -340,14 +340,12 @@ impl Dialog {
         self.end(id, ResponseStatus::Cancelled(reason), None);
     }
 
-    /// Stops the responses beside the conversation that have begun to speak.
-    pub(super) fn stop_beside(&mut self, reason: StopReason) {
-        let speaks = |response: &Response| response.messages().any(|item| self.history.spoken(item).is_some());
-        let beside =
-            self.responses.iter().filter(|(_, response)| !response.settings.in_conversation && speaks(response));
-        let ids: Vec<ResponseId> = beside.map(|(id, _)| id.clone()).collect();
-        for id in ids {
-            self.stop(&id, reason);
+    /// Stops those of these responses that are under way beside the conversation.
+    pub(super) fn stop_beside(&mut self, sounding: &[ResponseId], reason: StopReason) {
+        for id in sounding {
+            if self.responses.get(id).is_some_and(|response| !response.settings.in_conversation) {
+                self.stop(id, reason);
+            }
         }
     }
 
@@ -436,7 +434,7 @@ impl Dialog {
             if in_conversation {
                 self.history.speak(item.clone(), spoken);
             } else {
-                self.history.speak_unlisted(item.clone(), spoken);
+                self.history.speak_unlisted(item.clone(), spoken, self.now);
             }
         }
         self.output(id, index as u32, item.clone(), OutputChange::PartAdded { audio });

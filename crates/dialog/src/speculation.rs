@@ -171,7 +171,7 @@ impl Dialog {
         said.transcribe(0, text);
         self.history.insert(said, &ItemPosition::Last).expect("there is always an end");
         let chat = self.chat(settings, None, offered).ok().map(|request| request.chat);
-        self.history.remove(item);
+        self.history.remove(item, self.now);
         self.history.told_from = told_from;
         chat
     }

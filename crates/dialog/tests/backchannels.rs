@@ -46,7 +46,7 @@ fn a_backchannel_holds_the_reply_until_its_words_are_known_and_is_no_item() {
 }
 
 #[test]
-fn speech_that_begins_with_the_reply_is_no_backchannel() {
+fn words_that_come_as_the_reply_begins_acknowledge_nothing() {
     check_with(
         speaking(),
         "599 onset 500
@@ -54,6 +54,9 @@ fn speech_that_begins_with_the_reply_is_no_backchannel() {
             < held i2
         680 started 300
             open i3
+        960 paused
+            transcribe provisionally i3
+        990 provisional i3 uh huh
             < speech_started i3 300
             stop r1
             < r1 i2 PartDone { audio: true, text: \"One two. Three four. \" }
@@ -61,6 +64,23 @@ fn speech_that_begins_with_the_reply_is_no_backchannel() {
             < output_done r1 i2
             < response_done r1 Cancelled(TurnDetected)
             flush r1
+            release",
+    );
+}
+
+#[test]
+fn a_sound_without_words_lets_a_reply_go_on_that_has_just_begun() {
+    check_with(
+        speaking(),
+        "300 onset 200
+            hold
+            < held i2
+        380 started 0
+            open i3
+        560 paused
+            transcribe provisionally i3
+        600 provisional i3
+            < released i2
             release",
     );
 }
@@ -653,10 +673,10 @@ fn words_that_come_once_the_speaker_goes_on_are_not_all() {
 #[test]
 fn a_reply_whose_voice_is_behind_is_held_and_weighs_words_too() {
     let mut runner = Runner::new(PlaybackControl::Server, Some(PATIENT));
-    for line in ["0 started 0", "10 stopped 10", "20 heard i1 tell me", "30 text r1 One two.", "30 made r1 500"] {
+    for line in ["0 started 0", "10 stopped 10", "20 heard i1 tell me", "30 text r1 One two.", "30 made r1 400"] {
         runner.run(line);
     }
-    runner.run("100 sent i2 500");
+    runner.run("100 sent i2 400");
     assert_eq!(runner.run("600 onset 500"), ["hold", "< held i2"]);
     runner.run("650 made r1 1000");
     runner.run("660 sent i2 1000");
