@@ -16,7 +16,7 @@ use crate::header::Parameters;
 use crate::message::{Message, Method, StartLine};
 use crate::uri::{Uri, escape};
 use bytes::Bytes;
-use outgoing::ClientInvite;
+use outgoing::{ClientInvite, RINGS};
 use refresh::{InviteAcknowledgement, SessionTimer};
 use std::time::{Duration, Instant};
 
@@ -122,6 +122,8 @@ struct ClientRequest {
     bytes: Bytes,
     resend: Option<Resend>,
     gives_up_at: Instant,
+    /// A provisional response has come.
+    is_proceeding: bool,
     /// Challenges that were answered.
     n_proofs: u8,
 }
@@ -900,6 +902,7 @@ impl Endpoint {
             bytes: bytes.clone(),
             resend,
             gives_up_at,
+            is_proceeding: false,
             n_proofs,
         });
         self.by_branch.insert(branch, TimerOwner::Call(call));
@@ -976,12 +979,18 @@ impl Endpoint {
         };
         if status < 200 {
             let request = &mut entry.requests[at];
+            let is_first = !std::mem::replace(&mut request.is_proceeding, true);
             if request.method == Method::Invite {
                 request.resend = None;
+                // Timer B counts until the first provisional response only (RFC 3261, section 17.1.1.2).
+                if is_first {
+                    request.gives_up_at = now + RINGS;
+                }
             } else if let Some(resend) = &mut request.resend {
                 // Something is done: it is sent again at the longest interval only.
                 resend.interval = T2;
             }
+            self.reschedule(call);
             return;
         }
         let request = entry.requests.remove(at);

@@ -492,6 +492,34 @@ fn a_peer_without_update_is_refreshed_by_an_invite_that_repeats_our_description(
 }
 
 #[test]
+fn a_refresh_by_invite_that_has_a_provisional_response_waits_as_long_as_a_call_rings() {
+    let mut rig = Rig::open();
+    let (call, invite) = rig.calling();
+    let session = ("session-expires", "120;refresher=uac");
+    rig.respond(&invite, 200, &[session], SDP);
+    rig.events.clear();
+    rig.pass(Duration::from_secs(60));
+    let refresh = rig.last();
+    assert_eq!(refresh.method(), Some(Method::Invite));
+    rig.respond(&refresh, 100, &[], "");
+    rig.pass(Duration::from_secs(40));
+    assert_eq!((rig.methods(), rig.events.len()), (Vec::new(), 0), "the call goes on");
+    rig.respond(&refresh, 200, &[session], SDP);
+    assert_eq!(rig.events.pop_front(), Some(Event::OfferAnswered { call, answer: Bytes::from(SDP) }));
+    rig.pass(Duration::from_secs(60));
+    let refresh = rig.last();
+    assert_eq!(refresh.method(), Some(Method::Invite));
+    rig.respond(&refresh, 100, &[], "");
+    rig.pass(Duration::from_secs(100));
+    rig.respond(&refresh, 183, &[], "");
+    rig.pass(Duration::from_secs(79));
+    assert_eq!((rig.methods(), rig.events.len()), (Vec::new(), 0));
+    rig.pass(Duration::from_secs(1));
+    assert_eq!(rig.events.pop_front(), Some(Event::Ended { call, cause: EndCause::Failed }), "after the first one");
+    assert_eq!(rig.methods(), [Method::Bye]);
+}
+
+#[test]
 fn a_call_of_ours_proves_its_password_and_a_refusal_is_acknowledged() {
     let mut rig = Rig::new(vec![trunk_of(&["192.0.2.0/24"], Some("secret"))]);
     let (call, invite) = rig.calling();

@@ -14,8 +14,8 @@ use bytes::Bytes;
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
-/// The longest ringing.
-const RINGS: Duration = Duration::from_secs(180);
+/// The longest ringing. An INVITE inside a dialog waits as long for its final response.
+pub(super) const RINGS: Duration = Duration::from_secs(180);
 /// The longest name of a caller.
 const MAX_USER_BYTES: usize = 64;
 
