@@ -585,15 +585,29 @@ pub fn offer_again(local: Local<'_>, agreed: &Agreed) -> String {
     text
 }
 
-/// What the answer to our [`offer`] or [`offer_again`] of `local` agrees on: of our codecs, the one that the answer names
-/// first.
+/// What the answer to our [`offer`] of `local` agrees on: of our codecs, the one that the answer names first.
 ///
 /// # Errors
 /// As [`answer`].
 pub fn read_answer(answer: &[u8], local: Local<'_>) -> Result<Agreed, SdpError> {
+    read(answer, local, |crypto| (1..).zip(Suite::ALL).any(|offered| offered == (crypto.tag, crypto.suite)))
+}
+
+/// What the answer to a later offer of ours agrees on: an [`offer_again`], or the description of a call that a refresh
+/// repeats. `agreed`: what was agreed on before. The suite of SRTP stays. Its tag is not compared: a description that
+/// answered the peer has the peer's tag.
+///
+/// # Errors
+/// As [`answer`].
+pub fn read_answer_again(answer: &[u8], local: Local<'_>, agreed: &Agreed) -> Result<Agreed, SdpError> {
+    let suite = agreed.srtp.as_ref().map(|srtp| srtp.suite);
+    read(answer, local, |crypto| Some(crypto.suite) == suite)
+}
+
+/// Reads an answer. `is_offered`: whether we offered this transform.
+fn read(answer: &[u8], local: Local<'_>, is_offered: impl Fn(&Crypto) -> bool) -> Result<Agreed, SdpError> {
     let answer = parse(answer)?;
     let media = &answer.media[answer.audio(local.protection)?];
-    let is_offered = |crypto: &Crypto| (1..).zip(Suite::ALL).any(|offered| offered == (crypto.tag, crypto.suite));
     if local.protection.key().is_some() && media.crypto.as_ref().is_some_and(|crypto| !is_offered(crypto)) {
         return Err(SdpError::NoSrtp);
     }
@@ -840,7 +854,7 @@ mod tests {
         assert!(again.contains("m=audio 20000 RTP/SAVP 0\r\n"), "{again}");
         let theirs = MasterKey::new([9; 30]);
         let (text, _) = answer(again.as_bytes(), Local { protection: Protection::Required(&theirs), ..LOCAL }).unwrap();
-        let srtp = read_answer(text.as_bytes(), REQUIRED).unwrap().srtp.expect("keys");
+        let srtp = read_answer_again(text.as_bytes(), REQUIRED, &agreed).unwrap().srtp.expect("keys");
         assert_eq!(srtp, Srtp { suite: Suite::AesCmHmacSha1_32, ours: OURS, peers: theirs });
     }
 

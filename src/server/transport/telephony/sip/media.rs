@@ -103,7 +103,7 @@ impl MediaState {
     /// # Errors
     /// The answer cannot be accepted: the call stays as it was.
     fn answered(&mut self, answer: &[u8]) -> Result<(), SdpError> {
-        let agreed = sdp::read_answer(answer, self.local())?;
+        let agreed = sdp::read_answer_again(answer, self.local(), &self.agreed)?;
         self.agree(agreed)
     }
 
@@ -771,5 +771,34 @@ mod tests {
         media.answer(Some(offer("RTP/SAVP", "AES_CM_128_HMAC_SHA1_80", key).as_bytes())).unwrap();
         assert_eq!(media.agreed.srtp, Some(Srtp { suite, ours, peers: MasterKey::new([3; 30]) }));
         assert!(media.answer(None).unwrap().contains("RTP/SAVP"), "our own offer, too");
+    }
+
+    #[test]
+    fn the_answer_to_a_refresh_may_have_the_peers_tag_and_a_new_key() {
+        let mut media = state();
+        let ours = MasterKey::new([1; 30]);
+        let suite = Suite::AesCmHmacSha1_80;
+        media.agreed.srtp = Some(Srtp { suite, ours: ours.clone(), peers: MasterKey::new([2; 30]) });
+        let key = "inline:AwMDAwMDAwMDAwMDAwMDAwMDAwMDAwMDAwMDAwMD";
+        let offer = format!(
+            "v=0\r\nc=IN IP4 10.0.0.9\r\nm=audio 4000 RTP/SAVP 0\r\na=crypto:1 AEAD_AES_256_GCM {key}\r\n\
+             a=crypto:2 AES_CM_128_HMAC_SHA1_80 {key}\r\n"
+        );
+        // What a refresh repeats.
+        let description = media.answer(Some(offer.as_bytes())).unwrap();
+        assert!(description.contains("a=crypto:2 "), "{description}");
+        let theirs = MasterKey::new([4; 30]);
+        let peer = Local {
+            address: "10.0.0.9:4000".parse().unwrap(),
+            codecs: &[Codec::Pcmu],
+            session: 1,
+            version: 2,
+            protection: Protection::Required(&theirs),
+        };
+        let (answer, _) = sdp::answer(description.as_bytes(), peer).unwrap();
+        let other = answer.replace("SHA1_80", "SHA1_32");
+        assert_eq!(media.answered(other.as_bytes()), Err(SdpError::NoSrtp), "the suite stays");
+        media.answered(answer.as_bytes()).unwrap();
+        assert_eq!(media.agreed.srtp, Some(Srtp { suite, ours, peers: theirs }));
     }
 }
