@@ -354,15 +354,16 @@ async fn read(
 ) -> io::Result<()> {
     let mut buffer = BytesMut::new();
     let mut until = Instant::now() + first;
-    let mut has_spoken = false;
-    let late = |_| io::Error::from(io::ErrorKind::TimedOut);
+    // When the last message came, or, after the first one, an empty line.
+    let mut last_heard: Option<Instant> = None;
     loop {
         let found = stream_message(&buffer).map_err(io::Error::other)?;
         if let Some(n) = found {
-            if !has_spoken || is_admitted.load(Ordering::Relaxed) {
-                until = Instant::now() + NEXT_MESSAGE;
+            let now = Instant::now();
+            if last_heard.is_none() || is_admitted.load(Ordering::Relaxed) {
+                until = now + NEXT_MESSAGE;
             }
-            has_spoken = true;
+            last_heard = Some(now);
             if received.send((peer, buffer.split_to(n).freeze())).await.is_err() {
                 return Ok(());
             }
@@ -371,14 +372,26 @@ async fn read(
         // Empty lines that keep the connection open pile up to nothing.
         if !buffer.is_empty() && buffer.iter().all(|byte| matches!(byte, b'\r' | b'\n')) {
             buffer.clear();
-            if has_spoken && is_admitted.load(Ordering::Relaxed) {
-                until = Instant::now() + NEXT_MESSAGE;
+            if let Some(last_heard) = &mut last_heard {
+                *last_heard = Instant::now();
+                if is_admitted.load(Ordering::Relaxed) {
+                    until = *last_heard + NEXT_MESSAGE;
+                }
             }
         }
         if buffer.capacity() - buffer.len() < 512 {
             buffer.reserve(4 * 1024);
         }
-        if timeout_at(until, reader.read_buf(&mut buffer)).await.map_err(late)?? == 0 {
+        let Ok(n_bytes) = timeout_at(until, reader.read_buf(&mut buffer)).await else {
+            // The peer may have been admitted since it was heard.
+            let extended = last_heard.filter(|_| is_admitted.load(Ordering::Relaxed)).map(|last| last + NEXT_MESSAGE);
+            match extended.filter(|extended| *extended > until) {
+                Some(extended) => until = extended,
+                None => return Err(io::Error::from(io::ErrorKind::TimedOut)),
+            }
+            continue;
+        };
+        if n_bytes? == 0 {
             return Err(io::Error::from(io::ErrorKind::UnexpectedEof));
         }
     }
@@ -521,6 +534,31 @@ mod tests {
                 assert_eq!(stays_open, admitted, "{message:?}");
             }
         }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_message_before_the_admission_keeps_the_connection_open() {
+        let second = Duration::from_secs(1);
+        let options = b"OPTIONS sip:a SIP/2.0\r\nContent-Length: 0\r\n\r\n";
+        let (mut near, far) = tokio::io::duplex(1_024);
+        let (sender, _received) = mpsc::channel(MAX_RECEIVED);
+        let peer = Peer { transport: Transport::Tcp, address: "192.0.2.9:5060".parse().unwrap() };
+        let is_admitted = Arc::new(AtomicBool::new(false));
+        let mut reading = std::pin::pin!(read(far, peer, FIRST_MESSAGE, is_admitted.clone(), sender));
+        let talking = async {
+            near.write_all(options).await.unwrap();
+            sleep(NEXT_MESSAGE - 10 * second).await;
+            near.write_all(options).await.unwrap();
+            sleep(second).await;
+            is_admitted.store(true, Ordering::Relaxed);
+            sleep(NEXT_MESSAGE - 2 * second).await;
+        };
+        let is_open = tokio::select! {
+            _ = &mut reading => false,
+            () = talking => true,
+        };
+        assert!(is_open, "the last message came less than 600 s ago");
+        assert!(timeout(2 * second, reading).await.is_ok(), "it ends 600 s after the last message");
     }
 
     #[tokio::test]
