@@ -546,6 +546,31 @@ fn a_call_of_ours_proves_its_password_and_a_refusal_is_acknowledged() {
 }
 
 #[test]
+fn the_acknowledgement_of_a_challenged_invite_has_its_credentials() {
+    let mut rig = Rig::new(vec![trunk_of(&["192.0.2.0/24"], Some("secret"))]);
+    let fields = "Digest realm=\"trunk\", nonce=\"n\", algorithm=MD5, qop=\"auth\"";
+    let session = ("session-expires", "120;refresher=uac");
+    let (_, invite) = rig.calling();
+    rig.respond(&invite, 407, &[("proxy-authenticate", fields)], "");
+    let invite = rig.last();
+    rig.respond(&invite, 200, &[session], SDP);
+    let ack = rig.last();
+    assert_eq!((ack.method(), ack.get("cseq")), (Some(Method::Ack), Some("2 ACK")));
+    assert!(ack.get("proxy-authorization").is_some_and(|proof| proof.contains("username=\"ann\"")));
+    assert_eq!(ack.get("proxy-authorization"), invite.get("proxy-authorization"));
+    rig.pass(Duration::from_secs(60));
+    let refresh = rig.last();
+    rig.respond(&refresh, 401, &[("www-authenticate", fields)], "");
+    let refresh = rig.last();
+    assert_eq!((refresh.method(), refresh.get("cseq")), (Some(Method::Invite), Some("4 INVITE")));
+    rig.respond(&refresh, 200, &[session], SDP);
+    let ack = rig.last();
+    assert_eq!((ack.method(), ack.get("cseq")), (Some(Method::Ack), Some("4 ACK")));
+    assert!(ack.get("authorization").is_some_and(|proof| proof.contains("username=\"ann\"")));
+    assert_eq!(ack.get("authorization"), refresh.get("authorization"));
+}
+
+#[test]
 fn a_challenge_inside_a_call_is_answered_once() {
     let mut rig = Rig::new(vec![trunk_of(&["192.0.2.0/24"], Some("secret"))]);
     let fields = "Digest realm=\"trunk\", nonce=\"n\", algorithm=MD5, qop=\"auth\"";

@@ -51,7 +51,7 @@ pub enum InviteError {
 /// See the module.
 pub(in crate::endpoint) struct ClientInvite {
     branch: String,
-    /// Without `Via` and proofs.
+    /// Without `Via`, with the credentials that answer the last challenge.
     request: Message,
     bytes: Bytes,
     resend: Option<Resend>,
@@ -172,11 +172,11 @@ impl Endpoint {
         let sequence = format!("{} INVITE", entry.dialog.local_sequence);
         let Some(invite) = &mut entry.client_invite else { return };
         invite.request.set("cseq", sequence);
+        if let Some((name, value)) = proof {
+            invite.request.set(name, value);
+        }
         let mut request = invite.request.clone();
         request.add("via", via);
-        if let Some((name, value)) = proof {
-            request.add(name, value);
-        }
         let bytes = request.write();
         let before = std::mem::replace(&mut invite.branch, branch.clone());
         invite.bytes = bytes.clone();
@@ -241,13 +241,13 @@ impl Endpoint {
         dialog.routes = message.list("record-route").map(str::to_owned).collect();
         dialog.routes.reverse();
         dialog.has_update = message.lists("allow", "UPDATE");
-        let number = dialog.local_sequence;
         if let Some((interval, refresher)) = session_expires(message) {
             let we_refresh = refresher.as_deref() != Some("uas");
             entry.session = SessionTimer::begin(now, interval.max(MIN_SESSION), we_refresh);
         }
         entry.phase = Phase::Connected;
-        let Some(ack) = self.acknowledgement(call, number) else { return };
+        let invite = entry.client_invite.as_ref().map(|invite| invite.request.clone());
+        let Some(ack) = invite.and_then(|invite| self.acknowledgement(call, &invite)) else { return };
         let bytes = ack.write();
         if let Some(invite) = self.calls.get_mut(&call).and_then(|entry| entry.client_invite.as_mut()) {
             invite.acknowledgement = Some(bytes.clone());
@@ -261,9 +261,10 @@ impl Endpoint {
         self.reschedule(call);
     }
 
-    /// What acknowledges an answer to the INVITE with this number: to the contact, in a transaction of its own (RFC
-    /// 3261, section 13.2.2.4).
-    pub(super) fn acknowledgement(&mut self, call: CallId, number: u32) -> Option<Message> {
+    /// What acknowledges an answer to this INVITE: to the contact, in a transaction of its own, with the INVITE's number
+    /// and credentials (RFC 3261, section 13.2.2.4).
+    pub(super) fn acknowledgement(&mut self, call: CallId, invite: &Message) -> Option<Message> {
+        let (number, _) = invite.sequence()?;
         let branch = self.branch();
         let entry = self.calls.get(&call)?;
         let dialog = &entry.dialog;
@@ -276,6 +277,11 @@ impl Endpoint {
         ack.add("to", dialog.remote.clone());
         ack.add("call-id", dialog.call_id.clone());
         ack.add("cseq", format!("{number} ACK"));
+        for name in ["authorization", "proxy-authorization"] {
+            for credentials in invite.all(name) {
+                ack.add(name, credentials);
+            }
+        }
         ack.add("via", self.via(entry.peer.transport, &branch));
         Some(ack)
     }

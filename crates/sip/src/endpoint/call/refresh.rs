@@ -137,7 +137,7 @@ impl Endpoint {
             if let Some(contact) = message.contact() {
                 entry.dialog.target = contact.uri;
             }
-            invite.sequence().and_then(|(number, _)| self.acknowledgement(call, number))
+            self.acknowledgement(call, invite)
         } else {
             refusal_acknowledgement(invite, message)
         };
