@@ -338,6 +338,42 @@ fn we_refresh_a_session_where_the_peer_wants_it_and_a_dead_peer_is_found() {
 }
 
 #[test]
+fn the_answer_to_a_refresh_names_the_refresher() {
+    // A call with a refresh of ours under way; gives the refresh, too.
+    let refreshing = || {
+        let mut rig = Rig::open();
+        let (call, tag) = rig.connected("Allow: INVITE, UPDATE\r\nSession-Expires: 120;refresher=uas\r\n");
+        rig.pass(Duration::from_secs(60));
+        let update = rig.last();
+        assert_eq!(update.method(), Some(Method::Update));
+        (rig, call, tag, update)
+    };
+    let ours = ("session-expires", "120;refresher=uac");
+    let (mut rig, call, _, update) = refreshing();
+    rig.respond(&update, 200, &[("session-expires", "120;refresher=uas")], "");
+    rig.pass(Duration::from_secs(87));
+    assert_eq!((rig.methods(), rig.events.len()), (Vec::new(), 0), "the peer refreshes from now on");
+    rig.pass(Duration::from_secs(1));
+    assert_eq!(rig.events.pop_front(), Some(Event::Ended { call, cause: EndCause::Expired }));
+
+    // A refresh of the peer has crossed ours.
+    let (mut rig, _, tag, update) = refreshing();
+    rig.receive(&request("UPDATE", 2, &tag, "Supported: timer\r\nSession-Expires: 120;refresher=uac\r\n", ""));
+    assert_eq!(rig.statuses(), [200]);
+    rig.respond(&update, 200, &[ours], "");
+    rig.pass(Duration::from_secs(60));
+    assert_eq!((rig.methods(), rig.events.len()), (vec![Method::Update], 0));
+
+    // The peer has switched the session timer off meanwhile.
+    let (mut rig, _, tag, update) = refreshing();
+    rig.receive(&request("UPDATE", 2, &tag, "", ""));
+    assert_eq!(rig.statuses(), [200]);
+    rig.respond(&update, 200, &[ours], "");
+    rig.pass(Duration::from_secs(600));
+    assert_eq!((rig.methods(), rig.events.len()), (Vec::new(), 0), "the call goes on");
+}
+
+#[test]
 fn a_refresh_that_is_refused_is_tried_again_before_the_session_ends() {
     let mut rig = Rig::open();
     rig.connected("Allow: INVITE, UPDATE\r\nSession-Expires: 160;refresher=uas\r\n");

@@ -93,10 +93,16 @@ impl Endpoint {
     /// The peer has accepted a refresh, by INVITE with a description.
     pub(super) fn session_refreshed(&mut self, now: Instant, call: CallId, method: &Method, message: &Message) {
         let Some(entry) = self.calls.get_mut(&call) else { return };
-        if let Some((interval, _)) = session_expires(message) {
-            entry.session.interval = Some(interval.max(MIN_SESSION));
+        let session = &mut entry.session;
+        // A request of the peer may have switched the session timer off meanwhile: it then stays off.
+        if session.interval.is_some() {
+            if let Some((interval, refresher)) = session_expires(message) {
+                session.interval = Some(interval.max(MIN_SESSION));
+                // RFC 4028, section 7.2.
+                session.we_refresh = refresher.as_deref() != Some("uas");
+            }
+            session.restart(now);
         }
-        entry.session.restart(now);
         let has_answer = *method == Method::Invite && !message.body.is_empty();
         if has_answer && entry.phase == Phase::Connected {
             self.event(Event::OfferAnswered { call, answer: message.body.clone() });
