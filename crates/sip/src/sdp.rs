@@ -297,6 +297,12 @@ pub struct Agreed {
     pub has_mux: bool,
     /// Where the peer receives RTCP; `None`: nowhere yet.
     pub rtcp: Option<SocketAddr>,
+    /// The profile of the media line, such as `RTP/AVP`.
+    pub profile: String,
+    /// The media lines before that of the audio and after it, refused by port 0. Later offers repeat them.
+    pub refused_before: Vec<String>,
+    /// See `refused_before`.
+    pub refused_after: Vec<String>,
 }
 
 /// Our side.
@@ -474,7 +480,8 @@ impl Media {
         SECURE_PROFILES.contains(&self.profile.as_str())
     }
 
-    /// What is agreed on with this codec and its payload type; `None`: there is none that both sides have.
+    /// What is agreed on with this codec and its payload type, without the other media lines; `None`: there is none that
+    /// both sides have.
     fn agreed(&self, codec: Option<(Codec, u8)>, protection: Protection<'_>) -> Result<Agreed, SdpError> {
         let srtp = protection.key().zip(self.crypto.as_ref()).map(|(ours, crypto)| Srtp {
             suite: crypto.suite,
@@ -512,6 +519,9 @@ impl Media {
             noise,
             has_mux: self.has_mux,
             rtcp,
+            profile: self.profile.clone(),
+            refused_before: Vec::new(),
+            refused_after: Vec::new(),
         })
     }
 }
@@ -525,6 +535,20 @@ impl Description {
         let first = || self.media.iter().position(is_audio);
         with_keys.or_else(first).ok_or(SdpError::NoAudio)
     }
+
+    /// As [`Media::agreed`] of the media line at `chosen`, with the other ones refused.
+    fn agreed(
+        &self,
+        chosen: usize,
+        codec: Option<(Codec, u8)>,
+        protection: Protection<'_>,
+    ) -> Result<Agreed, SdpError> {
+        let lines = |media: &[Media]| media.iter().map(|media| media.line.clone()).collect::<Vec<_>>();
+        let agreed = self.media[chosen].agreed(codec, protection)?;
+        let refused_before = lines(&self.media[..chosen]);
+        let refused_after = lines(&self.media[chosen + 1..]);
+        Ok(Agreed { refused_before, refused_after, ..agreed })
+    }
 }
 
 /// Answers an offer: the description, and what both sides then have agreed on.
@@ -535,7 +559,7 @@ pub fn answer(offer: &[u8], local: Local<'_>) -> Result<(String, Agreed), SdpErr
     let offer = parse(offer)?;
     let chosen = offer.audio(local.protection)?;
     let media = &offer.media[chosen];
-    let agreed = media.agreed(media.preferred_here(local.codecs), local.protection)?;
+    let agreed = offer.agreed(chosen, media.preferred_here(local.codecs), local.protection)?;
     let keys = agreed.srtp.as_ref().zip(media.crypto.as_ref());
     let keys = keys.map(|(srtp, crypto)| Crypto::line(crypto.tag, crypto.suite, &srtp.ours)).unwrap_or_default();
     let direction = Direction::of(media.direction.receives(), media.direction.sends());
@@ -570,18 +594,20 @@ pub fn offer(local: Local<'_>) -> String {
 }
 
 /// An offer of what was agreed on before, for a change of the call: the codec keeps its payload type (RFC 3264, section
-/// 8.3.2), and SRTP its suite. Of `local`, the codecs and the protection do not count.
+/// 8.3.2), SRTP its suite, and each media line its place and its profile (section 8). Of `local`, the codecs and the
+/// protection do not count.
 pub fn offer_again(local: Local<'_>, agreed: &Agreed) -> String {
     let Agreed { codec, payload_type, events, noise, .. } = *agreed;
-    let profile = if agreed.srtp.is_some() { SECURE_PROFILES[0] } else { PLAIN_PROFILES[0] };
     let formats = [(codec, payload_type)];
     let mut text = head(local);
-    text.push_str(&media_lines(local, profile, &formats, events, noise, Direction::SendReceive));
+    text.extend(agreed.refused_before.iter().map(|line| format!("{line}\r\n")));
+    text.push_str(&media_lines(local, &agreed.profile, &formats, events, noise, Direction::SendReceive));
     text.push_str(if agreed.has_mux { MUX } else { "" });
     if let Some(srtp) = &agreed.srtp {
         let offered = (1..).zip(Suite::ALL).filter(|(_, suite)| *suite == srtp.suite);
         text.extend(offered.map(|(tag, suite)| Crypto::line(tag, suite, &srtp.ours)));
     }
+    text.extend(agreed.refused_after.iter().map(|line| format!("{line}\r\n")));
     text
 }
 
@@ -607,11 +633,12 @@ pub fn read_answer_again(answer: &[u8], local: Local<'_>, agreed: &Agreed) -> Re
 /// Reads an answer. `is_offered`: whether we offered this transform.
 fn read(answer: &[u8], local: Local<'_>, is_offered: impl Fn(&Crypto) -> bool) -> Result<Agreed, SdpError> {
     let answer = parse(answer)?;
-    let media = &answer.media[answer.audio(local.protection)?];
+    let chosen = answer.audio(local.protection)?;
+    let media = &answer.media[chosen];
     if local.protection.key().is_some() && media.crypto.as_ref().is_some_and(|crypto| !is_offered(crypto)) {
         return Err(SdpError::NoSrtp);
     }
-    media.agreed(media.preferred_by_peer(local.codecs), local.protection)
+    answer.agreed(chosen, media.preferred_by_peer(local.codecs), local.protection)
 }
 
 fn head(local: Local<'_>) -> String {
@@ -746,6 +773,19 @@ mod tests {
         let (_, agreed) = answer(noisy.as_bytes(), LOCAL).unwrap();
         let again = offer_again(LOCAL, &agreed);
         assert!(again.contains("m=audio 20000 RTP/AVP 8 13\r\n") && again.contains(MUX), "{again}");
+    }
+
+    #[test]
+    fn each_media_line_keeps_its_place_and_its_profile_in_a_later_offer() {
+        let offer = offer_of("m=video 5000 RTP/AVP 31\r\nm=audio 4000 RTP/AVPF 8\r\nm=image 5002 udptl t38\r\n");
+        let (_, agreed) = answer(offer.as_bytes(), LOCAL).unwrap();
+        let again = offer_again(LOCAL, &agreed);
+        let lines = ["m=video 0 RTP/AVP 31", "m=audio 20000 RTP/AVPF 8", "m=image 0 udptl t38"];
+        assert_eq!(again.lines().filter(|line| line.starts_with("m=")).collect::<Vec<_>>(), lines);
+        let peer = Local { address: "192.0.2.9:4000".parse().unwrap(), ..LOCAL };
+        let (text, _) = answer(again.as_bytes(), peer).unwrap();
+        let agreed = read_answer_again(text.as_bytes(), LOCAL, &agreed).unwrap();
+        assert_eq!(offer_again(LOCAL, &agreed), again, "once more");
     }
 
     #[test]

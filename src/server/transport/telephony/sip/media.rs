@@ -644,6 +644,9 @@ pub(in crate::server::transport::telephony) mod testing {
             noise: None,
             has_mux: false,
             rtcp: None,
+            profile: "RTP/AVP".to_owned(),
+            refused_before: Vec::new(),
+            refused_after: Vec::new(),
         };
         let rtp = UdpSocket::bind("127.0.0.1:0").await.unwrap();
         let rtcp = UdpSocket::bind("127.0.0.1:0").await.unwrap();
@@ -676,6 +679,9 @@ mod tests {
             noise: None,
             has_mux: true,
             rtcp: None,
+            profile: "RTP/AVP".to_owned(),
+            refused_before: Vec::new(),
+            refused_after: Vec::new(),
         };
         MediaState::new("192.0.2.1:20000".parse().unwrap(), 1, "203.0.113.9".parse().unwrap(), agreed)
     }

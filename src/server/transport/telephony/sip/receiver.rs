@@ -308,6 +308,9 @@ mod tests {
             noise: None,
             has_mux: true,
             rtcp: None,
+            profile: "RTP/AVP".to_owned(),
+            refused_before: Vec::new(),
+            refused_after: Vec::new(),
         };
         Receiver::new(Decoder::new(codec).unwrap(), &agreed)
     }
