@@ -480,8 +480,8 @@ impl Media {
         SECURE_PROFILES.contains(&self.profile.as_str())
     }
 
-    /// What is agreed on with this codec and its payload type, without the other media lines; `None`: there is none that
-    /// both sides have.
+    /// What is agreed on with this codec and its payload type, without the other media lines; `None`: there is none
+    /// that both sides have.
     fn agreed(&self, codec: Option<(Codec, u8)>, protection: Protection<'_>) -> Result<Agreed, SdpError> {
         let srtp = protection.key().zip(self.crypto.as_ref()).map(|(ours, crypto)| Srtp {
             suite: crypto.suite,

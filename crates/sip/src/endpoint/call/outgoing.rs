@@ -261,8 +261,8 @@ impl Endpoint {
         self.reschedule(call);
     }
 
-    /// What acknowledges an answer to this INVITE: to the contact, in a transaction of its own, with the INVITE's number
-    /// and credentials (RFC 3261, section 13.2.2.4).
+    /// What acknowledges an answer to this INVITE: to the contact, in a transaction of its own, with the INVITE's
+    /// number and credentials (RFC 3261, section 13.2.2.4).
     pub(super) fn acknowledgement(&mut self, call: CallId, invite: &Message) -> Option<Message> {
         let (number, _) = invite.sequence()?;
         let branch = self.branch();
