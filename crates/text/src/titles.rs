@@ -59,6 +59,8 @@ const SAINT_PLACES: [&str; 14] = [
     "Petersburg",
     "Tropez",
 ];
+/// Words before "'s" that own nothing: "12 Main St. It's open".
+const CONTRACTED: [&str; 10] = ["he", "here", "it", "let", "she", "that", "there", "what", "where", "who"];
 /// Those before a number.
 const BEFORE_NUMBERS: [(&str, &str); 13] = [
     ("apt", "Apartment"),
@@ -98,7 +100,8 @@ pub(super) fn title(core: &str, has_dot: bool, before: &str, after: &str) -> Opt
         // "Main St." and "5th St.", but "In St. Louis" and "Happy St. Patrick's Day".
         let name = after.split(|c: char| !c.is_alphabetic()).next().unwrap_or_default();
         let is_behind_street = behind_name || before.starts_with(|c: char| c.is_ascii_digit());
-        let is_possessive = after.contains("'s") || after.contains("’s");
+        let is_contraction = CONTRACTED.contains(&name.to_lowercase().as_str());
+        let is_possessive = (after.contains("'s") || after.contains("’s")) && !is_contraction;
         let is_street = is_behind_street && !is_possessive && !SAINT_PLACES.contains(&name);
         return Some(if is_capitalized(after) && !is_street { "Saint" } else { "Street" }.to_owned())
             .filter(|_| is_capital);

@@ -204,6 +204,8 @@ fn titles_are_said() {
     }
     check("Near St. Peter, happy St. Patrick's Day", "Near Saint Peter, happy Saint Patrick's Day");
     check("Happy St. Patrick's Day", "Happy Saint Patrick's Day");
+    check("The shop is at 12 Main St. It's open until nine.", "The shop is at 12 Main Street. It's open until nine.");
+    check("He is on 5th St. That’s near. Near Main St. Let's go", "He is on 5th Street. That's near. Near Main Street. Let's go");
     check("Acme Inc. is in 5th Ave. now", "Acme Incorporated is in 5th Avenue now");
     check("See p. 5, Fig. 3 and Vol. 2.", "See page 5, figure 3 and volume 2.");
     check("Gen. Lee met Prof. Ray.", "General Lee met Professor Ray.");
