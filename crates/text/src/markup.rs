@@ -2,6 +2,23 @@
 
 use unicode_properties::{EmojiStatus, GeneralCategory, UnicodeEmoji, UnicodeGeneralCategory};
 
+/// Of the languages with ordinals, German writes the months with a capital.
+const GERMAN_MONTHS: [&str; 13] = [
+    "Januar",
+    "Jänner",
+    "Februar",
+    "März",
+    "April",
+    "Mai",
+    "Juni",
+    "Juli",
+    "August",
+    "September",
+    "Oktober",
+    "November",
+    "Dezember",
+];
+
 /// Plain text on one line. `line_start` states whether `text` starts a line, where headings and list items are marked.
 /// `has_ordinals` states whether "3. Oktober" is an ordinal in the language of the text, so that its dot stays there.
 /// The rules are local, so a text split into chunks (inside a bold phrase, for example) loses the same marks.
@@ -50,13 +67,19 @@ fn strip_line_marks(line: &str) -> &str {
 /// The number of a list's item at the start of a line, without its mark, and what stands behind it: "1. ", "2) ", "3: ".
 fn item_number(line: &str, has_ordinals: bool) -> Option<(&str, &str)> {
     let (marked, rest) = line.split_once(' ')?;
-    if has_ordinals && marked.ends_with('.') {
+    if has_ordinals && marked.ends_with('.') && is_behind_ordinal(rest) {
         return None;
     }
     let number = marked.strip_suffix("**").unwrap_or(marked);
     let number = number.strip_suffix(['.', ')', ':'])?.trim_start_matches("**");
     let is_number = (1..=3).contains(&number.len()) && number.bytes().all(|b| b.is_ascii_digit());
     (is_number && !rest.trim().is_empty()).then_some((number, rest))
+}
+
+/// Whether a number with a dot before `text` is an ordinal, not that of a list's item: "3. maja", "3. Oktober".
+fn is_behind_ordinal(text: &str) -> bool {
+    let word = text.trim_start().split(|c: char| !c.is_alphabetic()).next().unwrap_or_default();
+    word.starts_with(char::is_lowercase) || GERMAN_MONTHS.contains(&word)
 }
 
 /// Removes the marks inside a line.

@@ -185,6 +185,9 @@ impl Sentences {
         is_english: false,
     };
 
+    /// Its ordinals have no dot: "5 november", "3:e".
+    const SWEDISH: Self = Self { has_ordinals: false, ..Self::NORDIC };
+
     /// Languages with ordinals of a number and a dot, of whose abbreviations none are listed.
     const WITH_ORDINALS: Self = Self { never_ends: &["dr", "prof", "st"], capital_ends: &[], ..Self::NORDIC };
 
@@ -204,7 +207,8 @@ impl Sentences {
             "pl" => Self::POLISH,
             "be" | "ru" | "uk" => Self::RUSSIAN,
             "cs" | "sk" => Self::CZECH,
-            "da" | "nb" | "nn" | "no" | "sv" => Self::NORDIC,
+            "da" | "nb" | "nn" | "no" => Self::NORDIC,
+            "sv" => Self::SWEDISH,
             "bs" | "et" | "fi" | "hr" | "hu" | "is" | "lv" | "sl" | "sr" | "tr" => Self::WITH_ORDINALS,
             _ => Self::PLAIN,
         }

@@ -330,6 +330,10 @@ fn an_ordinal_at_the_start_of_a_line_keeps_its_dot() {
     assert_eq!(say("1) Äpfel", "de"), "1, Äpfel");
     assert_eq!(say("**1.** Äpfel", "de"), "1, Äpfel");
     assert_eq!(say("1. Pommes", "fr"), "1, Pommes");
+    assert_eq!(say("1. Öffne die App", "de"), "1, Öffne die App");
+    assert_eq!(say("2.  **Tippe** auf Start", "de"), "2, Tippe auf Start");
+    assert_eq!(say("1. Avaa sovellus", "fi"), "1, Avaa sovellus");
+    assert_eq!(say("1. öppna appen", "sv"), "1, öppna appen");
 }
 
 #[test]
