@@ -13,9 +13,11 @@ pub(super) fn in_words(text: &str, order: DateOrder) -> String {
     let mut at = 0;
     while at < words.len() {
         let near = Near {
+            second_before: if at > 1 { words[at - 2] } else { "" },
             before: if at > 0 { words[at - 1] } else { "" },
             after: words.get(at + 1).copied().unwrap_or_default(),
             second_after: words.get(at + 2).copied().unwrap_or_default(),
+            third_after: words.get(at + 3).copied().unwrap_or_default(),
             is_quoted: words[..at].iter().map(|word| word.matches('"').count()).sum::<usize>() % 2 == 1,
             order,
         };
@@ -221,10 +223,11 @@ impl<'a> Word<'a> {
 /// What stands beside a word.
 #[derive(Clone, Copy)]
 struct Near<'a> {
+    second_before: &'a str,
     before: &'a str,
     after: &'a str,
-    /// The word behind `after`.
     second_after: &'a str,
+    third_after: &'a str,
     /// A quotation has begun, so that a quotation mark ends it.
     is_quoted: bool,
     order: DateOrder,
@@ -463,9 +466,32 @@ fn dash(core: &str, near: &Near<'_>) -> Option<String> {
     match (is_slash, is_figure(near.before) && is_figure(near.after)) {
         (true, true) => Some("divided by".into()),
         (true, false) => None,
+        (false, _) if core != "−" && is_label(near.second_before) => Some(",".into()),
         (false, _) if is_range(core, near) => Some("to".into()),
         (false, true) => Some("minus".into()),
         (false, false) => Some(",".into()),
+    }
+}
+
+/// Whether the figure behind `word` is a name, not an amount: "Day 1 – 3 km run".
+fn is_label(word: &str) -> bool {
+    const LABELS: [&str; 10] =
+        ["chapter", "day", "level", "option", "part", "phase", "question", "round", "step", "week"];
+    // "Walk every day 10 – 20 minutes".
+    let is_time = matches!(word, "day" | "week");
+    let word = word.trim_start_matches(|c: char| !c.is_alphanumeric()).to_lowercase();
+    LABELS.contains(&word.as_str()) && !is_time
+}
+
+/// Whether a calculation goes on behind its second figure: "3 - 5 equals", "5 – 7 is −2".
+fn is_calculation(next: &str, second_next: &str) -> bool {
+    let second = second_next.trim_end_matches([',', '.', '?', '!', ';', ':', ')']);
+    let is_figure = number(second).is_some() || matches!(second, "minus" | "negative");
+    match next {
+        "equals" | "minus" | "plus" => true,
+        // "3 - 5 times a week", "5 – 7 is usual".
+        "gives" | "is" | "leaves" | "makes" | "times" => is_figure,
+        _ => next.starts_with(['=', '+', '×', '÷', '−']),
     }
 }
 
@@ -480,17 +506,18 @@ fn is_range(core: &str, near: &Near<'_>) -> bool {
     if span(&format!("{from}–{after}{half}"), "").is_some() {
         return true;
     }
+    let next = if near.after.ends_with([',', '.', '?', '!', ';', ':']) { "" } else { near.second_after };
+    // "What is 5 – 7?"
+    let is_asked = near.after.ends_with('?') && after.parse::<f64>().is_ok();
+    if core == "−" || is_asked || is_calculation(next, near.third_after) {
+        return false;
+    }
     let is_sign = |c: char| "($€£%".contains(c);
     let value = |figure: &str| figure.trim_matches(is_sign).replace(',', "").parse::<f64>().ok();
     let is_rising = value(near.before).zip(value(after)).is_some_and(|(from, to)| from < to);
     let is_year = |word: &str| word.len() == 4 && word.bytes().all(|b| b.is_ascii_digit());
-    let is_counted = telephone::is_counted(near.second_after) || after.contains(is_sign);
-    let is_sure = match core {
-        "−" => false,
-        "-" => is_counted || is_year(near.before) && is_year(after),
-        _ => !near.second_after.starts_with('='),
-    };
-    is_rising && is_sure
+    let is_counted = telephone::is_counted(next) || after.contains(is_sign);
+    is_rising && (core != "-" || is_counted || is_year(near.before) && is_year(after))
 }
 
 /// "0042", which is no amount: each figure.

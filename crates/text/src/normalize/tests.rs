@@ -82,6 +82,22 @@ fn ranges_are_said_whatever_their_dash() {
 }
 
 #[test]
+fn a_dash_in_a_calculation_is_minus() {
+    check("3 - 5 equals -2, 10 - 20 minus 5", "3 minus 5 equals minus 2, 10 minus 20 minus 5");
+    check("3 - 5 times 2 and 1200 - 1500 = -300", "3 minus 5 times 2 and 1200 minus 1500 equals minus 300");
+    check("What is 5 – 7? 5 – 7 is −2.", "What is 5 minus 7? 5 minus 7 is minus 2.");
+    check("It rains 3 - 5 times a week, 5 – 7 is usual.", "It rains 3 to 5 times a week, 5 to 7 is usual.");
+}
+
+#[test]
+fn a_dash_behind_a_label_is_a_pause() {
+    check("Day 1 – 3 km run", "Day 1, 3 kilometers run");
+    check("Question 3 – 10 points", "Question 3, 10 points");
+    check("Option 1 - 20 minutes, in step 2 – 9 a.m.", "Option 1, 20 minutes, in step 2, 9 a.m.");
+    check("Walk every day 10 – 20 minutes.", "Walk every day 10 to 20 minutes.");
+}
+
+#[test]
 fn dates_are_said_in_the_order_of_the_language() {
     check("On 5/6/2024 it rained.", "On May 6th, 2024 it rained.");
     check(
