@@ -144,14 +144,19 @@ pub(super) fn span(core: &str, after: &str) -> Option<String> {
         (digits.len() <= 2 && number(digits).is_some()).then(|| format!("{} {half}", plain_hour(digits)))
     };
     let time = |text: &str| hour(text).or_else(|| clock(text, after));
-    let weekday = |text: &str| {
-        let short = text.trim_end_matches('.');
-        WEEKDAYS.iter().find(|name| short.len() == 3 && name.starts_with(short)).map(|name| (*name).to_owned())
-    };
     let start = || {
         let is_hour = from.len() <= 2 && number(from).is_some() && hour(to).is_some();
         time(from).or_else(|| is_hour.then(|| plain_hour(from).to_owned()))
     };
-    let times = start().zip(time(to)).or_else(|| weekday(from).zip(weekday(to)))?;
-    Some(format!("{} to {}", times.0, times.1))
+    let times = start().zip(time(to)).map(|(from, to)| format!("{from} to {to}"));
+    times.or_else(|| weekdays(from, to))
+}
+
+/// "Monday to Friday" of "Mon" and "Fri".
+pub(super) fn weekdays(from: &str, to: &str) -> Option<String> {
+    let long = |text: &str| {
+        let short = text.trim_end_matches('.');
+        WEEKDAYS.iter().find(|name| short.len() == 3 && name.starts_with(short)).copied()
+    };
+    Some(format!("{} to {}", long(from)?, long(to)?))
 }

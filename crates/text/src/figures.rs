@@ -1,6 +1,6 @@
 //! Converts figures, units, signs, times, dates, money and addresses to English words.
 
-use super::dates::{DateOrder, clock, date, day_half, name, plain_hour, span};
+use super::dates::{DateOrder, clock, date, day_half, name, plain_hour, span, weekdays};
 use super::names::{address, dotted, keys, tagged};
 use super::roman::numeral;
 use super::tables::{CURRENCIES, FRACTIONS, PARTS, SAID, SIGNS, UNITS};
@@ -43,7 +43,7 @@ fn said_from(words: &[&str], word: &Word<'_>, near: &Near<'_>) -> (String, Strin
     }
     let next = words.get(1).map(|next| Word::of(next));
     if let (Some(next), Some(third)) = (&next, words.get(2).map(|third| Word::of(third)))
-        && let Some(said) = word.with_two(next, &third)
+        && let Some(said) = word.with_two(next, &third).or_else(|| word.to_weekday(next, &third))
     {
         return (said, behind_unit(&third.tail, words.get(3)), 3);
     }
@@ -143,6 +143,13 @@ impl<'a> Word<'a> {
             _ => return None,
         };
         Some(format!("{figure} {}", if is_one(&figure) { unit.0 } else { unit.1 }))
+    }
+
+    /// The spoken form if this word and the next two are days: "Mon – Fri".
+    fn to_weekday(&self, next: &Word<'_>, third: &Word<'_>) -> Option<String> {
+        let is_whole = matches!(self.tail.as_str(), "" | ".") && !third.parenthesis;
+        let is_dash = matches!(next.core, "-" | "–") && next.tail.is_empty();
+        weekdays(self.core, third.core).filter(|_| is_whole && is_dash)
     }
 
     /// The spoken form if this word and the next make one figure: "5 km", "$3 million", "9.30 pm".
