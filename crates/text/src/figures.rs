@@ -207,7 +207,7 @@ impl<'a> Word<'a> {
         said(core)
             .or_else(|| address(core))
             .or_else(|| dash(core, near))
-            .or_else(|| telephone::digits(core, near.before, near.after))
+            .or_else(|| telephone::digits(core, near.before, after_in_clause))
             .or_else(|| code(core))
             .or_else(|| keys(core))
             .or_else(|| numeral(core, near.before, after_in_clause))

@@ -54,7 +54,7 @@ pub(super) fn number(words: &[&str], before: &str) -> Option<(String, usize)> {
     is_number.then(|| (grouped(&groups), 1))
 }
 
-/// The digits of a code or of a short number, by the words beside it.
+/// The digits of a code or of a short number, by the words beside it. `after` is empty where a clause ends with the number.
 pub(super) fn digits(core: &str, before: &str, after: &str) -> Option<String> {
     let is_short = (2..=6).contains(&core.len());
     let is_code = is_short && CODE_AFTER.contains(&bare(before).as_str());
@@ -84,8 +84,10 @@ fn is_range(word: &str, groups: &[&str], after: &str) -> bool {
 /// Whether a number counts what `word` names: a plural in lower case, or a unit.
 pub(super) fn is_counted(word: &str) -> bool {
     const IRREGULAR: [&str; 4] = ["children", "men", "people", "women"];
-    const NO_PLURALS: [&str; 9] =
-        ["afterwards", "always", "besides", "perhaps", "plus", "sometimes", "this", "thus", "whereas"];
+    const NO_PLURALS: [&str; 11] = [
+        "afterwards", "always", "besides", "perhaps", "plus", "sometimes", "this", "thus", "weekdays", "weekends",
+        "whereas",
+    ];
     let word = word.trim_end_matches(|c: char| c.is_ascii_punctuation());
     let has_ending = word.ends_with('s') && !word.ends_with("ss") && word.bytes().all(|b| b.is_ascii_lowercase());
     let is_plural = word.len() > 3 && has_ending && !NO_PLURALS.contains(&word);

@@ -177,6 +177,9 @@ fn counts_and_ranges_are_no_telephone_numbers() {
     check("call 800-1000 or 555-1230", "call 8 0 0, 1 0 0 0 or 5 5 5, 1 2 3 0");
     check("I called 15 restaurants, then text 20 friends.", "I called 15 restaurants, then text 20 friends.");
     check("He phoned 150 people and rang 12 times", "He phoned 150 people and rang 12 times");
+    check("Call 12345, operators are waiting.", "Call 1 2 3 4 5, operators are waiting.");
+    check("Call 311 weekdays from 8 to 5", "Call 3 1 1 weekdays from 8 to 5");
+    check("call 311 weekends", "call 3 1 1 weekends");
     check("dial 15, text 50409 to vote, code 12 works", "dial 1 5, text 5 0 4 0 9 to vote, code 1 2 works");
 }
 
