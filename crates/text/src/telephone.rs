@@ -42,8 +42,8 @@ pub(super) fn number(words: &[&str], before: &str) -> Option<(String, usize)> {
     let after = words.get(1).filter(|_| first == last(1)).copied().unwrap_or_default();
     let is_number = match lengths[..] {
         [3, 4] => {
-            let is_range = is_range(first, &groups, after) && !is_dialled_after(before);
-            !first.starts_with('0') && is_digits(groups[1]) && !is_range
+            let is_number = is_digits(groups[1]) && !first.starts_with('0');
+            is_number && !is_range(first, &groups, before, after)
         }
         [3, 3, 4] => true,
         [1, 3, 3, 4] | [1, 3, 7] => groups[0] == "1",
@@ -74,16 +74,23 @@ fn is_dialled_after(before: &str) -> bool {
     DIALLED_AFTER.contains(&bare(before).as_str())
 }
 
-/// Whether "500-1000" is a range: by its dash, its round figures, or what it counts.
-fn is_range(word: &str, groups: &[&str], after: &str) -> bool {
+/// Whether "500-1000" is a range: by what it counts, otherwise by its dash or its round figures, unless the word before
+/// it says that it is a number to dial.
+fn is_range(word: &str, groups: &[&str], before: &str, after: &str) -> bool {
     let is_round = groups.iter().all(|group| group.ends_with("00") || group.ends_with("50"));
     let is_rising = !groups[1].starts_with('0');
-    is_rising && (word.contains('–') || is_round || is_counted(after))
+    let is_dialled = match bare(before).as_str() {
+        "at" | "number" => true,
+        // "My number is 555–1234", but "the limit is 500–1000".
+        "is" => !is_round,
+        _ => is_dialled_after(before),
+    };
+    is_rising && (is_counted(after) || !is_dialled && (is_round || word.contains('–')))
 }
 
 /// Whether a number counts what `word` names: a plural in lower case, or a unit.
 pub(super) fn is_counted(word: &str) -> bool {
-    const IRREGULAR: [&str; 4] = ["children", "men", "people", "women"];
+    const IRREGULAR: [&str; 5] = ["children", "feet", "men", "people", "women"];
     const NO_PLURALS: [&str; 11] = [
         "afterwards", "always", "besides", "perhaps", "plus", "sometimes", "this", "thus", "weekdays", "weekends",
         "whereas",

@@ -175,6 +175,10 @@ fn counts_and_ranges_are_no_telephone_numbers() {
     check("Write 500–1000 words, or 365–1460.", "Write 500 to 1000 words, or 365 to 1460.");
     check("640-1280 pixels, between 250-1500", "640 to 1280 pixels, between 250 to 1500");
     check("call 800-1000 or 555-1230", "call 8 0 0, 1 0 0 0 or 5 5 5, 1 2 3 0");
+    check("He called 500-1000 people.", "He called 500 to 1000 people.");
+    check("Reach us at 250-4500, number 300–1500.", "Reach us at 2 5 0, 4 5 0 0, number 3 0 0, 1 5 0 0.");
+    check("My number is 555–1234, the limit is 500–1000.", "My number is 5 5 5, 1 2 3 4, the limit is 500 to 1000.");
+    check("It flies at 500-1000 feet.", "It flies at 500 to 1000 feet.");
     check("I called 15 restaurants, then text 20 friends.", "I called 15 restaurants, then text 20 friends.");
     check("He phoned 150 people and rang 12 times", "He phoned 150 people and rang 12 times");
     check("Call 12345, operators are waiting.", "Call 1 2 3 4 5, operators are waiting.");
