@@ -82,7 +82,7 @@ const AFTER_RULER: [&str; 12] =
     ["and", "became", "died", "had", "in", "is", "of", "reigned", "ruled", "took", "was", "who"];
 
 /// What may follow "type I" in lower case. Behind any other word the speaker begins: "the book I read".
-const AFTER_NUMBERED: [&str; 21] = [
+const AFTER_NUMBERED: [&str; 19] = [
     "and",
     "cancer",
     "cancers",
@@ -96,8 +96,6 @@ const AFTER_NUMBERED: [&str; 21] = [
     "is",
     "of",
     "or",
-    "studies",
-    "study",
     "through",
     "to",
     "trial",
@@ -105,6 +103,9 @@ const AFTER_NUMBERED: [&str; 21] = [
     "tumor",
     "tumors",
 ];
+
+/// Words of medicine. Behind their numeral brackets explain ("stage I (early)"), and a study is a noun.
+const CLINICAL: [&str; 3] = ["phase", "stage", "type"];
 
 /// The spoken form of a numeral between these words. `after` is empty where a clause ends with the numeral.
 pub(super) fn numeral(core: &str, before: &str, after: &str) -> Option<String> {
@@ -125,8 +126,12 @@ pub(super) fn numeral(core: &str, before: &str, after: &str) -> Option<String> {
     }
     let is_numbered = NUMBERED.contains(&name.to_lowercase().as_str()) && before.ends_with(char::is_alphanumeric);
     // "the book I read", but "World War I was" and "type I diabetes".
-    let is_in_lowercase = before.starts_with(char::is_lowercase) && after.starts_with(char::is_lowercase);
-    let is_speaker = core == "I" && owner.is_empty() && is_in_lowercase && !AFTER_NUMBERED.contains(&next.as_str());
+    let is_clinical = CLINICAL.contains(&name.as_str());
+    let following = if is_clinical { after } else { after.trim_start_matches(|c: char| !c.is_alphanumeric()) };
+    let is_in_lowercase = before.starts_with(char::is_lowercase) && following.starts_with(char::is_lowercase);
+    let is_study = is_clinical && matches!(next.as_str(), "studies" | "study");
+    let is_noun = is_study || AFTER_NUMBERED.contains(&next.as_str());
+    let is_speaker = core == "I" && owner.is_empty() && is_in_lowercase && !is_noun;
     let of_small_ones = core.bytes().all(|b| b"IVXL".contains(&b)) && core != "XXX" && core != "XXL" && core != "XL";
     let is_named = before.starts_with(char::is_uppercase) && before.ends_with(char::is_alphanumeric);
     let stands_alone = match core.len() {

@@ -194,6 +194,8 @@ fn roman_numerals_are_said() {
     check("Queen Elizabeth I was old. Elizabeth I think so.", "Queen Elizabeth the 1st was old. Elizabeth I think so.");
     check("the XIX century, LVIII, MCMXCIV", "the 19th century, 58, 1994");
     check("World War I was long. Type I, phase I trials", "World War 1 was long. Type 1, phase 1 trials");
+    check("a phase I study, stage I (early) or type I", "a phase 1 study, stage 1, early, or type 1");
+    check("the book I (finally) read", "the book I, finally, read");
     check("in stage I. Elizabeth I, the queen", "in stage 1. Elizabeth the 1st, the queen");
     check("a CD, an IV drip, the MIX, size XL, I, V and IXI", "a CD, an IV drip, the MIX, size XL, I, V and IXI");
 }
@@ -202,6 +204,7 @@ fn roman_numerals_are_said() {
 fn single_letters_that_count_nothing_stay() {
     for text in [
         "The book I read was good, the war I saw was not.",
+        "What is the level I study at?",
         "Medicare Part C and Part D, Class L and Type M",
         "John D. Rockefeller, George C. Scott and Malcolm X",
     ] {
