@@ -54,7 +54,8 @@ pub(super) fn number(words: &[&str], before: &str) -> Option<(String, usize)> {
     is_number.then(|| (grouped(&groups), 1))
 }
 
-/// The digits of a code or of a short number, by the words beside it. `after` is empty where a clause ends with the number.
+/// The digits of a code or of a short number, by the words beside it. `after` is empty where a clause ends with the
+/// number.
 pub(super) fn digits(core: &str, before: &str, after: &str) -> Option<String> {
     let is_short = (2..=6).contains(&core.len());
     let is_code = is_short && CODE_AFTER.contains(&bare(before).as_str());
@@ -92,7 +93,16 @@ fn is_range(word: &str, groups: &[&str], before: &str, after: &str) -> bool {
 pub(super) fn is_counted(word: &str) -> bool {
     const IRREGULAR: [&str; 5] = ["children", "feet", "men", "people", "women"];
     const NO_PLURALS: [&str; 11] = [
-        "afterwards", "always", "besides", "perhaps", "plus", "sometimes", "this", "thus", "weekdays", "weekends",
+        "afterwards",
+        "always",
+        "besides",
+        "perhaps",
+        "plus",
+        "sometimes",
+        "this",
+        "thus",
+        "weekdays",
+        "weekends",
         "whereas",
     ];
     let word = word.trim_end_matches(|c: char| c.is_ascii_punctuation());

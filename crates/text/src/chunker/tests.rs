@@ -260,11 +260,7 @@ fn each_language_has_its_own_abbreviations() {
     );
     check_in("de", "Es war 1999. Dann kam er.", &["Es war 1999.", "Dann kam er."]);
     check_in("de", "3. Oktober: Feiertag.\n2. Mai: keiner.", &["3. Oktober:", "Feiertag.", "2. Mai: keiner."]);
-    check_in(
-        "de",
-        "1. Öffne die App.\n2. Tippe auf Start.",
-        &["1, Öffne die App.", "2, Tippe auf Start."],
-    );
+    check_in("de", "1. Öffne die App.\n2. Tippe auf Start.", &["1, Öffne die App.", "2, Tippe auf Start."]);
     check_in("es", "Llamó el Sr. García ayer. La Sra. López no.", &["Llamó el Sr. García ayer.", "La Sra. López no."]);
     check_in("ru", "Он живёт на ул. Ленина давно. Это далеко.", &["Он живёт на ул. Ленина давно.", "Это далеко."]);
     check_in(

@@ -120,7 +120,10 @@ fn times_are_said_however_they_are_written() {
     check("at 9.30 pm or 9.05 a.m., not 9.30", "at 9 30 p.m. or 9 oh 5 a.m., not 9.30");
     check("9am-5pm, 10:30-11:00 and 9-5pm", "9 a.m. to 5 p.m., 10 30 to 11 o'clock and 9 to 5 p.m.");
     check("Mon-Fri", "Monday to Friday");
-    check("Mon – Fri, 9 - 5 p.m., Sat. - Sun. off (Tue – Thu).", "Monday to Friday, 9 to 5 p.m., Saturday to Sunday off, Tuesday to Thursday.");
+    check(
+        "Mon – Fri, 9 - 5 p.m., Sat. - Sun. off (Tue – Thu).",
+        "Monday to Friday, 9 to 5 p.m., Saturday to Sunday off, Tuesday to Thursday.",
+    );
     check("We sat – Sun or not.", "We sat, Sun or not.");
     check("10:30:00, 1:00:00 and 1:00:00 PM", "10 30, 1 o'clock and 1 p.m.");
     check("10:30:01 or 10:30:15 or 1:2:3", "10 30 and 1 second or 10 30 and 15 seconds or 1 to 2 to 3");
@@ -233,7 +236,10 @@ fn titles_are_said() {
     check("Near St. Peter, happy St. Patrick's Day", "Near Saint Peter, happy Saint Patrick's Day");
     check("Happy St. Patrick's Day", "Happy Saint Patrick's Day");
     check("The shop is at 12 Main St. It's open until nine.", "The shop is at 12 Main Street. It's open until nine.");
-    check("He is on 5th St. That’s near. Near Main St. Let's go", "He is on 5th Street. That's near. Near Main Street. Let's go");
+    check(
+        "He is on 5th St. That’s near. Near Main St. Let's go",
+        "He is on 5th Street. That's near. Near Main Street. Let's go",
+    );
     check("Acme Inc. is in 5th Ave. now", "Acme Incorporated is in 5th Avenue now");
     check("See p. 5, Fig. 3 and Vol. 2.", "See page 5, figure 3 and volume 2.");
     check("Gen. Lee met Prof. Ray.", "General Lee met Professor Ray.");
