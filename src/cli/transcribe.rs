@@ -4,6 +4,7 @@ use super::progress::Progress;
 use super::{CliError, Settings, blocking, files, print};
 use crate::assembly::{EnginesError, StageFailure};
 use crate::config::Config;
+use antiphon_engine_api::Fault;
 use antiphon_engine_api::stt::{RATE, Stt, SttError, SttOptions, Transcript, requested_language};
 use antiphon_engines::stt::none;
 use antiphon_types::Pcm;
@@ -95,7 +96,8 @@ pub(super) async fn run(args: TranscribeArgs) -> Result<(), CliError> {
 
 /// The error of a file of this length, with a way around it where the server of the recognizer does not take it.
 fn failure(path: &Path, length: Duration, error: &SttError) -> CliError {
-    let is_too_long = matches!(error, SttError::Remote { .. }) && length > LONGEST_REMOTE;
+    let is_refused = matches!(error, SttError::Remote { fault: Fault::Refused, .. });
+    let is_too_long = is_refused && length > LONGEST_REMOTE;
     let way = match is_too_long {
         true => {
             ". This command sends a file as a whole, and servers take 10 minutes: divide it, or have a hub do that by \
@@ -173,7 +175,6 @@ impl Recognizer {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use antiphon_engine_api::Fault;
     use antiphon_engine_api::fakes::stt::FakeStt;
 
     fn recognizer(engine: FakeStt) -> Recognizer {
@@ -197,6 +198,9 @@ mod tests {
         let error = |minutes: u64| failure(Path::new("a.wav"), Duration::from_secs(60 * minutes), &refused).to_string();
         assert!(error(11).contains("10 minutes") && error(11).contains("POST /v1/audio/transcriptions"));
         assert_eq!(error(9), "a.wav: the speech recognizer failed: too long");
+        let wrong_key = SttError::Remote { fault: Fault::Auth, message: "wrong key".into(), source: None };
+        let error = failure(Path::new("a.wav"), Duration::from_secs(60 * 11), &wrong_key).to_string();
+        assert_eq!(error, "a.wav: the speech recognizer failed: wrong key");
     }
 
     #[test]
