@@ -24,8 +24,8 @@ take for a second of sound. A model is in time if that lets the hub keep slo.voi
 what engine = \"auto\" may select; measure again where the machine was busy then, or has changed. Nothing else should run
 meanwhile, and no hub.
 
-Exit codes: 0 measured, 1 a model fails, 2 no such model, 3 a model is not on the disk.
-The other models are measured all the same.")]
+Exit codes: 0 measured, 1 a model fails, 2 no such model, 3 a model is missing or damaged.
+After 1 and 3 the other models are measured all the same; after 2, none.")]
 pub struct MeasureArgs {
     /// The models; behind a colon, one of their precisions. None: all that are on the disk
     #[arg(value_name = "NAME[:PRECISION]")]
