@@ -28,6 +28,8 @@ const SESSION_WITHIN: Duration = Duration::from_secs(10);
 const QUIET_WITHIN_MS: f64 = 60_000.0;
 /// How long a reply that is to go on is watched behind the caller's words.
 const GOES_ON_MS: f64 = 1_500.0;
+/// How long behind `limits.answer_ms` a reply that is not to come is watched for.
+const LATE_REPLY_MS: f64 = 500.0;
 /// Between the end of a response and the next one that its tool calls bring.
 const SETTLES_MS: f64 = 250.0;
 /// How many calls of tools a conversation may have; further ones are answered with an error.
@@ -315,7 +317,10 @@ impl<'a> Talk<'a> {
         let waits_ms = match &recorded.expect {
             _ if !could_begin || recorded.speech.is_none() => 0.0,
             // A reply that is not to come may come as late as an answer.
-            expect if expect.no_reply => patience_ms.max(GOES_ON_MS),
+            expect if expect.no_reply => {
+                let answer_ms = self.scenario.limits.answer_ms as f64;
+                patience_ms.min(answer_ms + LATE_REPLY_MS).max(GOES_ON_MS)
+            }
             expect if expect.goes_on => GOES_ON_MS,
             _ => patience_ms,
         };
@@ -684,8 +689,8 @@ mod tests {
             while let Some(event) = server.next().await {
                 match event["type"].as_str().expect("a type") {
                     "session.update" => server.send(json!({"type": "session.updated"})).await,
-                    // After 4 s.
-                    "input_audio_buffer.append" if server.n_frames == 200 => server.reply("a", "Pardon?").await,
+                    // After 2.5 s.
+                    "input_audio_buffer.append" if server.n_frames == 125 => server.reply("a", "Pardon?").await,
                     _ => {}
                 }
             }
@@ -693,6 +698,26 @@ mod tests {
         let (report, ()) = tokio::join!(talking, serving);
         let failed = failed(&report.expect("a report"));
         assert!(failed.contains(&"the agent says nothing: \"Pardon?\"".to_owned()), "{failed:?}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_turn_that_expects_no_reply_takes_less_than_the_callers_patience() {
+        let (connection, mut server) = connected().await;
+        let script = "[[turns]]\nsay = \"Hm.\"\nexpect.no_reply = true\n";
+        let scenario = Scenario::parse(script, "aside").expect("right");
+        let caller = caller();
+        let talking = rehearse(connection, &scenario, &caller);
+        let serving = async {
+            while let Some(event) = server.next().await {
+                if event["type"] == "session.update" {
+                    server.send(json!({"type": "session.updated"})).await;
+                }
+            }
+        };
+        let (report, ()) = tokio::join!(talking, serving);
+        let report = report.expect("a report");
+        assert_eq!(failed(&report), Vec::<String>::new());
+        assert!(report.measures.seconds < 4.0, "{:?}", report.measures);
     }
 
     #[tokio::test(start_paused = true)]
