@@ -1,6 +1,6 @@
 //! Probes of the network: the ports that the hub listens on, with what takes them, and the NATS server of a cluster.
 
-use super::{Finding, Kind};
+use super::{Finding, Kind, State};
 use crate::config::Config;
 use std::fs;
 use std::io::ErrorKind;
@@ -28,6 +28,7 @@ pub(super) async fn ports(config: Arc<Config>) -> Vec<Finding> {
         ("sip.tls_listen", &config.sip.tls_listen),
     ];
     let mut findings = Vec::new();
+    let mut hub_runs = false;
     for (setting, address) in addresses.into_iter().filter(|(_, address)| !address.is_empty()) {
         let is_free = match TcpListener::bind(address.as_str()).await {
             Ok(_) if ["rtc.listen", "sip.listen"].contains(&setting) => {
@@ -35,22 +36,24 @@ pub(super) async fn ports(config: Arc<Config>) -> Vec<Finding> {
             }
             tried => tried.map(drop),
         };
-        findings.push(match is_free {
+        let finding = match is_free {
             Ok(()) => Finding::ok("ports", format!("{setting}: {address} is free")),
-            Err(error) if error.kind() == ErrorKind::AddrInUse => taken(setting, address).await,
+            Err(error) if error.kind() == ErrorKind::AddrInUse => taken(setting, address, hub_runs).await,
             Err(error) => Finding::fail(
                 "ports",
                 Kind::Network,
                 format!("{setting}: {address} cannot be listened on: {error}"),
                 format!("Set {setting} to an address of this machine, and to a port above 1023 unless you are root."),
             ),
-        });
+        };
+        hub_runs |= setting == "server.listen" && finding.state == State::Warn;
+        findings.push(finding);
     }
     findings
 }
 
-/// A port that something listens on.
-async fn taken(setting: &str, address: &str) -> Finding {
+/// A port that something listens on. `hub_runs`: a hub listens on `server.listen`.
+async fn taken(setting: &str, address: &str, hub_runs: bool) -> Finding {
     let at = lookup_host(address).await.ok().and_then(|mut found| found.next());
     let program = at.and_then(|at| program(at.port()));
     let is_hub = match at {
@@ -59,6 +62,14 @@ async fn taken(setting: &str, address: &str) -> Finding {
         Some(at) if setting.starts_with("server.") => answers_as_hub(at).await,
         _ => false,
     };
+    // The program of a service that runs as another user has no name here.
+    if hub_runs && !is_hub && program.is_none() {
+        return Finding::warn(
+            "ports",
+            format!("{setting}: {address} is in use, probably by the hub that runs here"),
+            format!("Nothing, if that is so; `doctor` as root names the program. Otherwise set {setting} to another port."),
+        );
+    }
     in_use(setting, address, program.as_deref(), is_hub)
 }
 
@@ -171,7 +182,6 @@ async fn greeting(at: &str) -> Result<String, String> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::State;
     use super::*;
 
     #[test]
@@ -201,6 +211,14 @@ mod tests {
         let findings = ports(Arc::new(config)).await;
         let sip = findings.iter().find(|finding| finding.found.starts_with("sip.listen: ")).expect("it is looked at");
         assert_eq!(sip.state, State::Fail, "{sip:?}");
+    }
+
+    #[tokio::test]
+    async fn a_port_of_an_unknown_program_is_no_failure_beside_a_hub() {
+        let socket = UdpSocket::bind("127.0.0.1:0").await.expect("a port");
+        let address = socket.local_addr().expect("bound").to_string();
+        let state = async |hub_runs: bool| taken("sip.listen", &address, hub_runs).await.state;
+        assert_eq!((state(true).await, state(false).await), (State::Warn, State::Fail));
     }
 
     #[tokio::test]
