@@ -341,11 +341,19 @@ impl Store {
         Ok(())
     }
 
-    /// Ends a job that failed. Its audio is removed first, so that a full disk has room for the update.
+    /// Ends a job that failed, unless it has ended already: the update of a completed job may have run while its worker was
+    /// stopped. Its audio is removed first, so that a full disk has room for the update.
     pub(super) fn fail(&mut self, id: &str, failure: Failure, now: i64) {
-        self.remove_files(id);
+        let sql = "SELECT COUNT(*) FROM jobs WHERE id = ? AND status IN ('queued', 'running')";
+        match self.db.query_row(sql, [id], |row| row.get::<_, i64>(0)) {
+            Ok(0) => return,
+            Ok(_) => self.remove_files(id),
+            // Whether it has a finished file is not known.
+            Err(_) => {}
+        }
         let marked = self.db.execute(
-            "UPDATE jobs SET status = 'failed', ended = ?, code = ?, message = ?, pcm_bytes = 0 WHERE id = ?",
+            "UPDATE jobs SET status = 'failed', ended = ?, code = ?, message = ?, pcm_bytes = 0 \
+             WHERE id = ? AND status IN ('queued', 'running')",
             params![now, failure.code, self.seal_text(id, "message", &failure.message), id],
         );
         if let Err(error) = marked {

@@ -62,6 +62,17 @@ fn a_job_goes_on_where_it_was_left() {
 }
 
 #[test]
+fn a_completed_job_does_not_fail_any_more() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let mut store = open(folder.path());
+    finished(&mut store, "job_a", 100, 1);
+    let completed = store.job("job_a").expect("there");
+    store.fail("job_a", Failure::key_revoked(), 2);
+    assert_eq!(store.job("job_a").expect("there"), completed);
+    assert!(store.file("job_a", FileFormat::Mp3).is_file());
+}
+
+#[test]
 fn jobs_of_the_version_before_are_still_done() {
     let folder = tempfile::tempdir().expect("a folder");
     let mut store = open(folder.path());
