@@ -7,10 +7,10 @@
 use super::disk::FileReceipt;
 use super::pull::{Phase, ProgressReporter, PullTimeouts, hashed, wrong_format};
 use super::{FileEntry, RegistryError};
-use futures_util::StreamExt;
+use futures_util::{StreamExt, stream};
 use reqwest::header::{CONTENT_RANGE, ETAG, IF_RANGE, RANGE};
 use reqwest::{Client, Response, StatusCode, Url};
-use std::io;
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use tokio::fs::File;
@@ -110,9 +110,9 @@ impl Source<'_> {
         };
         let status = response.status();
         match status {
-            StatusCode::OK => self.take(response, part, 0, reporter).await,
+            StatusCode::OK => self.take(response, part, 0, resumes, reporter).await,
             StatusCode::PARTIAL_CONTENT if range_of(&response).is_some_and(|(from, _)| from == Some(had)) => {
-                self.take(response, part, had, reporter).await
+                self.take(response, part, had, resumes, reporter).await
             }
             // The server has no further bytes: the file is complete.
             StatusCode::RANGE_NOT_SATISFIABLE if range_of(&response) == Some((None, Some(had))) => {
@@ -130,12 +130,13 @@ impl Source<'_> {
         }
     }
 
-    /// Appends the response body after the first `from` bytes.
+    /// Appends the response body after the first `from` bytes. `resumes`: the bytes after those in `part` were asked for.
     async fn take(
         &self,
-        response: Response,
+        mut response: Response,
         part: &Path,
         from: u64,
+        resumes: bool,
         reporter: &mut ProgressReporter<'_>,
     ) -> Result<AttemptEnd, RegistryError> {
         let announced = match range_of(&response) {
@@ -160,11 +161,20 @@ impl Source<'_> {
         if let Some(announced) = announced.filter(|announced| *announced > most) {
             return refuse(most, announced);
         }
+        // An answer of unknown length in place of the rest is the file only if it begins like the part.
+        let mut first = None;
+        if resumes && from == 0 && announced.is_none() {
+            first = timeout(self.timeouts.stall, response.chunk()).await.ok().and_then(Result::ok).flatten();
+            let Some(piece) = &first else { return Ok(self.broken(length(part))) };
+            if !begins_like(part, piece)? {
+                return Err(RegistryError::OtherAnswer { address: self.address.to_string(), part: part.to_owned() });
+            }
+        }
         keep_tag(&response, part)?;
         let file = File::options().create(true).append(from > 0).write(true).truncate(from == 0).open(part).await;
         let mut file = file.map_err(RegistryError::disk(part, "cannot be written"))?;
         let mut had = from;
-        let mut pieces = response.bytes_stream();
+        let mut pieces = stream::iter(first.map(Ok)).chain(response.bytes_stream());
         reporter.fetched(had, limit);
         let mut waited = Duration::ZERO;
         let whole = loop {
@@ -274,6 +284,14 @@ fn keep_tag(response: &Response, part: &Path) -> Result<(), RegistryError> {
         Some(tag) => std::fs::write(tag_of(part), tag).map_err(RegistryError::disk(&tag_of(part), "cannot be written")),
         None => remove(&tag_of(part)),
     }
+}
+
+/// Whether a file and `piece` are the same as far as both go.
+fn begins_like(path: &Path, piece: &[u8]) -> Result<bool, RegistryError> {
+    let file = std::fs::File::open(path).map_err(RegistryError::disk(path, "cannot be read"))?;
+    let mut begin = Vec::new();
+    file.take(piece.len() as u64).read_to_end(&mut begin).map_err(RegistryError::disk(path, "cannot be read"))?;
+    Ok(piece.starts_with(&begin))
 }
 
 fn length(path: &Path) -> u64 {

@@ -161,6 +161,18 @@ pub enum RegistryError {
         /// Size received or announced.
         found: u64,
     },
+    /// What came in place of the rest of a file does not begin like that file.
+    #[error(
+        "{address}: the server sent something else than the rest of the file; it may be a sign-in or error page of the server or of \
+         a proxy. What is here is kept: open the address in a browser and pull again, or remove {} to begin anew",
+        .part.display()
+    )]
+    OtherAnswer {
+        /// The requested address.
+        address: String,
+        /// What was downloaded before.
+        part: PathBuf,
+    },
     /// The file is of another kind than its name says.
     #[error(
         "{address}: what the server sent is not {expected}; it may be a sign-in or error page of the server or of a proxy. It has \

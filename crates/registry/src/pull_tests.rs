@@ -359,6 +359,11 @@ async fn a_page_in_the_place_of_the_rest_leaves_what_came() {
         assert_eq!(bench.host.asked(), [("base/graph.onnx".to_owned(), Some(1_500))]);
         assert_eq!(read(&half), graph()[..1_500]);
     }
+    let page = b"<html>Sign in</html>".to_vec();
+    bench.host.put("graph.onnx", HostedFile { bytes: page, unannounced: true, ..HostedFile::default() });
+    bench.fails("something else than the rest of the file").await;
+    assert_eq!(bench.host.asked(), [("base/graph.onnx".to_owned(), Some(1_500))]);
+    assert_eq!(read(&half), graph()[..1_500]);
     bench.host.put("graph.onnx", HostedFile { bytes: graph(), tag: Some("\"1\""), ..HostedFile::default() });
     bench.pull().await.unwrap();
     assert_eq!(bench.host.asked()[0].1, Some(1_500), "the next pull resumes");
@@ -369,6 +374,20 @@ async fn a_page_in_the_place_of_the_rest_leaves_what_came() {
     bench.host.put("graph.onnx", HostedFile { bytes: graph()[1..].to_vec(), ..HostedFile::default() });
     bench.fails("it has 4999 bytes and should have 5000").await;
     assert!(!half.exists());
+}
+
+#[tokio::test]
+async fn a_server_without_ranges_and_lengths_sends_the_file_from_its_start() {
+    let bench = Bench::new().await;
+    let half = part(&bench.path("graph.onnx"));
+    std::fs::create_dir_all(bench.path("")).unwrap();
+    std::fs::write(&half, &graph()[..1_500]).unwrap();
+    std::fs::write(download::tag_of(&half), "\"1\"").unwrap();
+    // It has no ETag, so that it is the answer to any request.
+    bench.host.put("graph.onnx", HostedFile { bytes: graph(), unannounced: true, ..HostedFile::default() });
+    bench.pull().await.unwrap();
+    assert_eq!(bench.host.asked()[0].1, Some(1_500));
+    assert_eq!(read(&bench.path("graph.onnx")), graph());
 }
 
 #[tokio::test]
