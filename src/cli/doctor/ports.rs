@@ -67,7 +67,9 @@ async fn taken(setting: &str, address: &str, hub_runs: bool) -> Finding {
         return Finding::warn(
             "ports",
             format!("{setting}: {address} is in use, probably by the hub that runs here"),
-            format!("Nothing, if that is so; `doctor` as root names the program. Otherwise set {setting} to another port."),
+            format!(
+                "Nothing, if that is so; `doctor` as root names the program. Otherwise set {setting} to another port."
+            ),
         );
     }
     in_use(setting, address, program.as_deref(), is_hub)

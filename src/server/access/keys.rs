@@ -212,6 +212,11 @@ impl Keys {
         self.scopes_of(id).is_some()
     }
 
+    /// Whether there is a key with this id, valid or expired.
+    pub(in crate::server) fn list(&self, id: KeyId) -> bool {
+        self.all.iter().any(|entry| entry.id == id)
+    }
+
     /// The scopes of the key with this id; `None` if it is not valid.
     pub(in crate::server) fn scopes_of(&self, id: KeyId) -> Option<Scopes> {
         let now = SystemTime::now();

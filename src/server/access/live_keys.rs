@@ -40,6 +40,12 @@ impl LiveKeys {
         !keys.are_on() || scopes.is_some_and(|scopes| scopes.has(scope))
     }
 
+    /// Whether this hub has `key`, valid or expired. A hub without keys has all of them.
+    pub(in crate::server) fn list(&self, key: Option<KeyId>) -> bool {
+        let keys = self.keys.load();
+        !keys.are_on() || key.is_some_and(|key| keys.list(key))
+    }
+
     /// A token that is cancelled when `key` becomes invalid; already cancelled if `key` is not valid.
     pub(in crate::server) fn lease(&self, key: Option<KeyId>) -> CancellationToken {
         // Checked under the lock, so that a concurrent reload is not missed.
@@ -139,6 +145,7 @@ mod tests {
         live.replace(keys("[\"speech\"]\nexpires = 2020-01-01T00:00:00Z"));
         live.expire();
         assert!(again.is_cancelled() && !two.is_cancelled() && live.current().are_on());
+        assert!(live.list(id("one")) && !live.list(id("three")), "an expired key is listed");
     }
 
     #[test]

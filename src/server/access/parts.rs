@@ -15,7 +15,7 @@ use std::sync::Arc;
 pub(in crate::server) struct AccessParts {
     pub(in crate::server) edge: Arc<EdgeParts>,
     /// The API keys that are valid now.
-    pub(in crate::server) keys: LiveKeys,
+    pub(in crate::server) keys: Arc<LiveKeys>,
     /// The short-lived keys that API keys have made.
     pub(in crate::server) ephemeral_keys: EphemeralKeys,
     /// Rate limits and usage.
@@ -36,7 +36,7 @@ impl AccessParts {
         Self {
             edge,
             limits: Limits::new(limits, &keys),
-            keys: LiveKeys::new(keys),
+            keys: Arc::new(LiveKeys::new(keys)),
             ephemeral_keys,
             attempts: Attempts::default(),
             security: Security::new(audit),

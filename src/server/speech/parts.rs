@@ -69,7 +69,12 @@ impl SpeechParts {
                 ("stt", named(EngineStage::Stt, &config.stt.engine, &config.stt.model)),
                 ("llm", named(EngineStage::Llm, &config.llm.engine, &config.llm.model)),
             ],
-            jobs: Jobs::new(&config.speech, sealing, jetstream.map(|jetstream| (jetstream, tasks))),
+            jobs: Jobs::new(
+                &config.speech,
+                sealing,
+                jetstream.map(|jetstream| (jetstream, tasks)),
+                &sessions.access.keys,
+            ),
             voices: Voices::default(),
             config: config.speech.clone(),
             sessions,

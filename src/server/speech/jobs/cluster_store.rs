@@ -14,6 +14,7 @@ use super::job::{Failure, Job, Status, now};
 use super::job_store::{HeldJob, JobOwner, JobStore, Sound, Stop};
 use super::refusal::{failure_of_store, no_such_page, other_request};
 use super::store::{Bounds, StoreError};
+use crate::server::access::live_keys::LiveKeys;
 use crate::server::speech::error::ApiError;
 use crate::server::speech::spec::SpeechSpec;
 use antiphon_audio::encode::{Encoder, FileFormat, RATE};
@@ -49,12 +50,9 @@ const FILE_AFTER_RECORD: Duration = Duration::from_secs(3_600);
 const PATIENCE: Duration = Duration::from_secs(1_200);
 const RETRY: RetryPolicy = RetryPolicy::unbounded(Duration::from_millis(200), Duration::from_secs(2));
 
-/// The time after which a job that no hub of this version or with this key can do is given to a hub again.
+/// The time after which a job that this hub cannot do, because of its version, its sealing key or its API key, is given to a hub
+/// again.
 const NOT_MINE_FOR: Duration = Duration::from_secs(30);
-
-/// Seconds within which all hubs have read a new API key. A job that is older, and whose key this hub does not know, is
-/// that of a key that is gone.
-const KEYS_READ_WITHIN_S: i64 = 3_600;
 
 /// The time after which a job that was passed over for another owner's is given to a hub again.
 const PASSED_OVER_FOR: Duration = Duration::from_secs(1);
@@ -279,8 +277,9 @@ impl Index {
     }
 
     /// Whether a job that this owner has in the queue lets another owner go first, as [`Store::take`](super::store::Store::take)
-    /// has it: one that has a job waiting, and fewer under way, or whose last job began earlier.
-    fn lets_others_first(&self, owner: Option<&str>) -> bool {
+    /// has it: one that has a job waiting, and fewer under way, or whose last job began earlier. `is_known`: whether this hub can do
+    /// the jobs of an owner.
+    fn lets_others_first(&self, owner: Option<&str>, is_known: impl Fn(Option<&str>) -> bool) -> bool {
         #[derive(Default)]
         struct Owner {
             turn: (usize, Option<i64>),
@@ -295,7 +294,7 @@ impl Index {
             of.waits |= stored.status() == Status::Queued;
         }
         let own = owners.get(&owner).map_or((0, None), |of| of.turn);
-        owners.iter().any(|(other, of)| *other != owner && of.waits && of.turn < own)
+        owners.iter().any(|(other, of)| *other != owner && of.waits && of.turn < own && is_known(*other))
     }
 }
 
@@ -306,11 +305,12 @@ pub(super) struct ClusterStore {
     bounds: Bounds,
     index: Arc<Mutex<Index>>,
     tasks: TaskTracker,
+    keys: Arc<LiveKeys>,
 }
 
 impl ClusterStore {
-    pub(super) fn new(jetstream: JetStream, bounds: Bounds, tasks: TaskTracker) -> Self {
-        Self { jetstream, bounds, index: Arc::default(), tasks }
+    pub(super) fn new(jetstream: JetStream, bounds: Bounds, tasks: TaskTracker, keys: Arc<LiveKeys>) -> Self {
+        Self { jetstream, bounds, index: Arc::default(), tasks, keys }
     }
 
     /// Follows the records and keeps the queue complete. Cancelling is safe.
@@ -485,6 +485,11 @@ impl ClusterStore {
                 task.done().await?;
                 return Ok(None);
             }
+            if !self.knows(stored.owner.as_deref()) {
+                tracing::debug!(job = id, "a job of an unknown API key is left to other hubs");
+                task.release_after(NOT_MINE_FOR).await;
+                return Ok(None);
+            }
             // A hub that gives a job back removes its attempt.
             is_taken_over = stored.attempt.is_some();
             if !is_taken_over && self.passes_over(stored.owner.as_deref()) {
@@ -553,10 +558,16 @@ impl ClusterStore {
     /// arrival; should the other's job not come, this hub takes what does.
     fn passes_over(&self, owner: Option<&str>) -> bool {
         let mut index = self.index();
-        if !index.lets_others_first(owner) {
+        if !index.lets_others_first(owner, |other| self.knows(other)) {
             return false;
         }
         index.passing_since.get_or_insert_with(Instant::now).elapsed() < PASSES_FOR
+    }
+
+    /// Whether this hub has the API key of a job, if only as one that has expired or may not use the speech API: others may
+    /// have read a newer list of keys.
+    fn knows(&self, owner: Option<&str>) -> bool {
+        owner.is_none_or(|owner| self.keys.list(KeyId::parse(owner)))
     }
 
     async fn record(&self, id: &str) -> Result<Option<(JobRecord, u64)>, ApiError> {
@@ -864,9 +875,10 @@ impl HeldJob for Claim {
         }
     }
 
-    /// A hub may take a job before it has read the job's key: a young job is left to hubs that know it.
+    /// A job whose key this hub does not have any more is left to other hubs, which may have it.
     async fn revoke(&mut self) -> bool {
-        if self.stored.created + KEYS_READ_WITHIN_S <= now() {
+        self.catch_up().await;
+        if self.store.knows(self.stored.owner.as_deref()) {
             self.fail(Failure::key_revoked()).await;
             return true;
         }
@@ -886,6 +898,16 @@ impl HeldJob for Claim {
 }
 
 impl Claim {
+    /// Takes the record as a write of this attempt left it that was stopped before its answer came.
+    async fn catch_up(&mut self) {
+        let Ok(Some(record)) = self.store.jetstream.jobs().get(&self.id).await else { return };
+        let Ok(found) = JobRecord::read(&record.value) else { return };
+        if found.is_open() && found.attempt.as_ref() == Some(&self.attempt) {
+            self.stored = found;
+            self.revision = record.revision;
+        }
+    }
+
     /// Writes that no hub works on the job. The queue still has it.
     async fn give_back(&self) {
         let mut stored = self.stored.clone();

@@ -19,6 +19,7 @@ pub use store::{JOBS_VERSION, version_in};
 
 use super::error::ApiError;
 use crate::config::SpeechConfig;
+use crate::server::access::live_keys::LiveKeys;
 use antiphon_cluster::JetStream;
 use antiphon_types::sealed::Sealing;
 use cluster_store::ClusterStore;
@@ -38,11 +39,13 @@ pub(in crate::server) struct Jobs {
 }
 
 impl Jobs {
-    /// `sealing`: encrypts texts and sound on this hub's disk. `cluster`: all hubs share their jobs there.
+    /// `sealing`: encrypts texts and sound on this hub's disk. `cluster`: all hubs share their jobs there; each does those of its
+    /// own `keys`.
     pub(super) fn new(
         config: &SpeechConfig,
         sealing: Option<Arc<dyn Sealing>>,
         cluster: Option<(JetStream, TaskTracker)>,
+        keys: &Arc<LiveKeys>,
     ) -> Self {
         let bounds = Bounds {
             n_open: config.max_jobs,
@@ -50,7 +53,9 @@ impl Jobs {
             keep_s: i64::from(config.jobs_keep_hours) * 3_600,
         };
         let store = (!config.jobs_dir.is_empty()).then(|| match cluster {
-            Some((jetstream, tasks)) => Arc::new(ClusterStore::new(jetstream, bounds, tasks)) as Arc<dyn JobStore>,
+            Some((jetstream, tasks)) => {
+                Arc::new(ClusterStore::new(jetstream, bounds, tasks, keys.clone())) as Arc<dyn JobStore>
+            }
             None => Arc::new(DiskStore::new(config.jobs_dir.as_str().into(), bounds, sealing)),
         });
         Self { bounds, at_once: config.jobs_at_once, store }

@@ -1,6 +1,7 @@
 //! Hubs that do not follow the records, so that only revisions show who holds a job.
 
 use super::*;
+use crate::server::access::keys::{Keys, digest, hex};
 use antiphon_cluster::testing::NatsServer;
 use antiphon_cluster::{ClusterConfig, SealingKey};
 use tokio::time::timeout;
@@ -22,7 +23,7 @@ async fn hubs_with(audio_bytes: u64, bounds: Bounds) -> (NatsServer, ClusterStor
         ClusterConfig { servers: vec![server.url()], jetstream: true, sealing_key, ..ClusterConfig::default() };
     let hub = async || {
         let jetstream = JetStream::open(&config, audio_bytes).await.expect("opened");
-        ClusterStore::new(jetstream, bounds, TaskTracker::new())
+        ClusterStore::new(jetstream, bounds, TaskTracker::new(), Arc::new(LiveKeys::new(Keys::default())))
     };
     let one = hub().await;
     let two = hub().await;
@@ -178,23 +179,60 @@ async fn jobs_are_their_owners() {
 }
 
 #[tokio::test]
-async fn a_job_of_an_unknown_key_is_left_to_other_hubs_and_fails_once_it_is_old() {
+async fn a_job_of_an_unknown_key_is_left_to_other_hubs_as_it_is() {
     let (_server, one, two) = hubs().await;
-    let owner = JobOwner { key: Some(KeyId::new([1; 16])), max_open: usize::MAX };
-    one.add("job_old", owner, &spec(), None).await.expect("added");
-    let (mut claim, _) = next(&one).await;
-    claim.stored.created -= KEYS_READ_WITHIN_S;
-    assert!(claim.revoke().await);
-    drop(claim);
-    let job = two.job_for(Viewer::All, "job_old").await.expect("there");
-    assert_eq!((job.status, job.failure), (Status::Failed, Some(Failure::key_revoked())));
-    one.add("job_new", owner, &spec(), None).await.expect("added");
-    let (mut claim, _) = next(&one).await;
+    let owner = JobOwner { key: Keys::of(&["one"]).find("one"), max_open: usize::MAX };
+    one.keys.replace(Keys::of(&["two"]));
+    one.add("job_a", owner, &spec(), None).await.expect("added");
+    let stored = one.record("job_a").await.expect("read").expect("there");
+    assert!(timeout(Duration::from_millis(500), one.claim_next()).await.is_err());
+    assert_eq!(two.record("job_a").await.expect("read").expect("there"), stored);
+    // A key that goes while its job is under way is unknown from then on, however old the job is.
+    two.add("job_b", owner, &spec(), None).await.expect("added");
+    let (mut claim, _) = next(&two).await;
+    claim.stored.created -= 86_400;
+    two.keys.replace(Keys::of(&["two"]));
     assert!(!claim.revoke().await);
     drop(claim);
-    let (stored, _) = two.record("job_new").await.expect("read").expect("there");
+    let (stored, _) = one.record("job_b").await.expect("read").expect("there");
     assert_eq!((stored.status(), stored.attempt), (Status::Queued, None));
     assert!(timeout(Duration::from_millis(500), two.claim_next()).await.is_err(), "not at once");
+}
+
+#[tokio::test]
+async fn a_job_fails_at_once_where_its_key_is_known_and_may_not_speak() {
+    let (_server, one, two) = hubs().await;
+    let owner = JobOwner { key: Keys::of(&["one"]).find("one"), max_open: usize::MAX };
+    let entry = format!("[[key]]\nname = \"one\"\nsha256 = \"{}\"\n", hex(&digest("one")));
+    let expired = format!("{entry}expires = 2020-01-01T00:00:00Z\n");
+    one.keys.replace(Keys::of_text(&expired).expect("keys"));
+    one.add("job_a", owner, &spec(), None).await.expect("added");
+    let (mut claim, _) = next(&one).await;
+    let revision = claim.revision;
+    claim.append(&[1; 100]).await.expect("kept");
+    // The work was stopped before the answer to the write came.
+    claim.revision = revision;
+    assert!(claim.revoke().await);
+    drop(claim);
+    let job = two.job_for(Viewer::All, "job_a").await.expect("there");
+    assert_eq!((job.status, job.failure), (Status::Failed, Some(Failure::key_revoked())));
+}
+
+#[test]
+fn an_owner_that_this_hub_does_not_know_holds_up_no_other() {
+    let first = KeyId::new([1; 16]);
+    let second = KeyId::new([2; 16]);
+    let running = JobRecord {
+        status: Status::Running.name().into(),
+        started: Some(1),
+        ..JobRecord::new(Some(first), &spec(), "text".into(), None)
+    };
+    let mut index = Index::default();
+    index.note("job_a", 1, Some(running));
+    index.note("job_b", 2, Some(JobRecord::new(Some(second), &spec(), "text".into(), None)));
+    let first = first.to_string();
+    assert!(index.lets_others_first(Some(&first), |_| true));
+    assert!(!index.lets_others_first(Some(&first), |owner| owner == Some(first.as_str())));
 }
 
 #[tokio::test]
