@@ -50,8 +50,8 @@ const FILE_AFTER_RECORD: Duration = Duration::from_secs(3_600);
 const PATIENCE: Duration = Duration::from_secs(1_200);
 const RETRY: RetryPolicy = RetryPolicy::unbounded(Duration::from_millis(200), Duration::from_secs(2));
 
-/// The time after which a job that this hub cannot do, because of its version, its sealing key or its API key, is given to a hub
-/// again.
+/// The time after which a job that this hub cannot do, because of its version, its sealing key or its API key, is given to
+/// a hub again.
 const NOT_MINE_FOR: Duration = Duration::from_secs(30);
 
 /// The time after which a job that was passed over for another owner's is given to a hub again.
@@ -277,8 +277,8 @@ impl Index {
     }
 
     /// Whether a job that this owner has in the queue lets another owner go first, as [`Store::take`](super::store::Store::take)
-    /// has it: one that has a job waiting, and fewer under way, or whose last job began earlier. `is_known`: whether this hub can do
-    /// the jobs of an owner.
+    /// has it: one that has a job waiting, and fewer under way, or whose last job began earlier. `is_known`: whether this
+    /// hub takes the jobs of an owner.
     fn lets_others_first(&self, owner: Option<&str>, is_known: impl Fn(Option<&str>) -> bool) -> bool {
         #[derive(Default)]
         struct Owner {

@@ -39,8 +39,8 @@ pub(in crate::server) struct Jobs {
 }
 
 impl Jobs {
-    /// `sealing`: encrypts texts and sound on this hub's disk. `cluster`: all hubs share their jobs there; each does those of its
-    /// own `keys`.
+    /// `sealing`: encrypts texts and sound on this hub's disk. `cluster`: all hubs share their jobs there; each does
+    /// those of its own `keys`.
     pub(super) fn new(
         config: &SpeechConfig,
         sealing: Option<Arc<dyn Sealing>>,
