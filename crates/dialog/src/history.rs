@@ -4,12 +4,16 @@ use super::{Item, ItemKind, ItemPosition, ItemStatus, SpokenItem};
 use antiphon_types::{ItemId, ResponseId, Timestamp};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::time::Duration;
 
 /// The most items of a conversation: an hour of a lively one has about 1500.
 const MAX_ITEMS: usize = 4_096;
 /// The most text of a conversation in bytes: more than any model reads.
 pub(super) const MAX_BYTES: usize = 4 * 1024 * 1024;
-/// Speech that is no item, and is kept. Of more, the oldest is forgotten: its audio is not paced any more, and cannot be stopped.
+/// The longest silence within an answer. What comes later acknowledges nothing of what was said before.
+const ANSWER_SILENCE: Duration = Duration::from_secs(1);
+/// Speech that is no item, and is kept. Of more, the oldest that was heard is forgotten, else the oldest: its audio is not paced
+/// any more, and cannot be stopped.
 const MAX_UNLISTED: usize = 32;
 
 /// The items of a conversation.
@@ -71,16 +75,20 @@ impl History {
     pub(super) fn list(&mut self, id: &ItemId, now: Timestamp) {
         let Some(at) = self.unlisted.iter().position(|unlisted| unlisted == id) else { return };
         self.unlisted.remove(at);
-        if self.spoken.get(id).is_some_and(|spoken| !spoken.is_unheard(now)) {
+        if self.was_heard(id, now) {
             self.spoken.remove(id);
         }
+    }
+
+    /// Whether all that was made of it was heard.
+    fn was_heard(&self, id: &ItemId, now: Timestamp) -> bool {
+        self.spoken.get(id).is_none_or(|spoken| spoken.playhead().n_sent().0 > 0 && !spoken.is_unheard(now))
     }
 
     fn keep_unlisted(&mut self, id: ItemId, now: Timestamp) {
         self.unlisted.push_back(id);
         if self.unlisted.len() > MAX_UNLISTED {
-            let is_heard = |id: &ItemId| self.spoken.get(id).is_none_or(|spoken| !spoken.is_unheard(now));
-            let goes = self.unlisted.iter().position(is_heard).unwrap_or(0);
+            let goes = self.unlisted.iter().position(|id| self.was_heard(id, now)).unwrap_or(0);
             if let Some(id) = self.unlisted.remove(goes) {
                 self.spoken.remove(&id);
             }
@@ -236,12 +244,18 @@ impl History {
         last.is_some_and(|item| item.id == *id)
     }
 
-    /// When the speech began to sound that answers the user's last message, in one response or several; when `item` did, if that is
-    /// earlier or answers none.
+    /// When `item` began to sound, or the items before it that answer the same message without a longer silence.
     pub(super) fn answer_began(&self, item: &ItemId) -> Option<Timestamp> {
-        let asked_at = self.items.iter().rposition(Item::is_users_message);
-        let answer = self.items[asked_at.map_or(0, |at| at + 1)..].iter().map(|item| &item.id);
-        answer.chain([item]).filter_map(|id| self.spoken.get(id)?.playhead().begins_at()).min()
+        let mut began = self.spoken.get(item)?.playhead().begins_at()?;
+        let at = self.items.iter().position(|listed| listed.id == *item).unwrap_or(0);
+        let earlier = self.items[..at].iter().rev().take_while(|item| !item.is_users_message());
+        for spoken in earlier.filter_map(|item| self.spoken.get(&item.id)) {
+            match (spoken.playhead().begins_at(), spoken.sounds_until()) {
+                (Some(begins), Some(ends)) if ends + ANSWER_SILENCE >= began => began = began.min(begins),
+                _ => break,
+            }
+        }
+        Some(began)
     }
 
     /// The responses that these items belong to, each once, in order.
@@ -349,6 +363,20 @@ mod tests {
         assert!(history.has_speech());
         history.remove(&id, Timestamp::from_ms(1_500)).unwrap();
         assert!(history.spoken(&id).is_none());
+    }
+
+    #[test]
+    fn an_answer_begins_with_its_first_item_unless_it_was_silent_for_longer() {
+        for (second_at, began_at) in [(1_500, 0), (8_000, 8_000)] {
+            let answer = || ItemKind::Message { role: Role::Assistant, content: Vec::new() };
+            let mut history = history([message("asked"), answer(), call(), result("done"), answer()]);
+            for (id, at) in [("i1", 0), ("i4", second_at)] {
+                let mut sent = speech();
+                sent.sent(Timestamp::from_ms(at), Samples(24_000));
+                history.speak(id.into(), sent);
+            }
+            assert_eq!(history.answer_began(&"i4".into()), Some(Timestamp::from_ms(began_at)));
+        }
     }
 
     #[test]

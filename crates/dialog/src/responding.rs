@@ -340,12 +340,16 @@ impl Dialog {
         self.end(id, ResponseStatus::Cancelled(reason), None);
     }
 
-    /// Stops those of these responses that are under way beside the conversation.
+    /// Stops the responses beside the conversation that sound, or are silent between two pieces of their speech.
     pub(super) fn stop_beside(&mut self, sounding: &[ResponseId], reason: StopReason) {
-        for id in sounding {
-            if self.responses.get(id).is_some_and(|response| !response.settings.in_conversation) {
-                self.stop(id, reason);
-            }
+        let has_begun = |(item, _): (ItemId, u32)| {
+            self.history.spoken(&item).is_some_and(|spoken| spoken.playhead().n_sent() > Samples::ZERO)
+        };
+        let speaks = |id: &ResponseId| sounding.contains(id) || self.speaking_item(id).is_some_and(has_begun);
+        let beside = self.responses.iter().filter(|(id, response)| !response.settings.in_conversation && speaks(id));
+        let ids: Vec<ResponseId> = beside.map(|(id, _)| id.clone()).collect();
+        for id in ids {
+            self.stop(&id, reason);
         }
     }
 

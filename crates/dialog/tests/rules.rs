@@ -518,6 +518,22 @@ fn a_clear_stops_what_speaks_beside_the_conversation() {
 }
 
 #[test]
+fn a_clear_stops_what_is_silent_between_two_pieces_beside_the_conversation() {
+    let mut runner = Runner::new(PlaybackControl::Server, Some(AUTO));
+    for line in ["0 aside read this", "10 text r1 Read.", "10 made r1 300", "20 sent i1 300"] {
+        runner.run(line);
+    }
+    check_with(
+        runner,
+        "1000 clear_output
+            stop r1
+            < r1 i1 PartDone { audio: true, text: \"Read. \" }
+            < output_done r1 i1
+            < response_done r1 Cancelled(ClientCancelled)",
+    );
+}
+
+#[test]
 fn the_sound_of_a_deleted_item_can_be_stopped() {
     let mut runner = speaking(PlaybackControl::Server);
     runner.run("110 finished r1");

@@ -53,6 +53,9 @@ const RETRY: RetryPolicy = RetryPolicy::unbounded(Duration::from_millis(200), Du
 /// The time after which a job that this hub cannot do, because of its version, its sealing key or its API key, is given to
 /// a hub again.
 const NOT_MINE_FOR: Duration = Duration::from_secs(30);
+/// Seconds for which hubs may know different API keys. Then a job whose key a hub does not know fails: it counts among the open
+/// jobs of all hubs.
+const KEYS_DIFFER_FOR_S: i64 = 86_400;
 
 /// The time after which a job that was passed over for another owner's is given to a hub again.
 const PASSED_OVER_FOR: Duration = Duration::from_secs(1);
@@ -485,7 +488,7 @@ impl ClusterStore {
                 task.done().await?;
                 return Ok(None);
             }
-            if !self.knows(stored.owner.as_deref()) {
+            if self.leaves(&stored) {
                 tracing::debug!(job = id, "a job of an unknown API key is left to other hubs");
                 task.release_after(NOT_MINE_FOR).await;
                 return Ok(None);
@@ -568,6 +571,11 @@ impl ClusterStore {
     /// have read a newer list of keys.
     fn knows(&self, owner: Option<&str>) -> bool {
         owner.is_none_or(|owner| self.keys.list(KeyId::parse(owner)))
+    }
+
+    /// Whether the job is left to hubs that have its API key.
+    fn leaves(&self, job: &JobRecord) -> bool {
+        !self.knows(job.owner.as_deref()) && now() - job.created < KEYS_DIFFER_FOR_S
     }
 
     async fn record(&self, id: &str) -> Result<Option<(JobRecord, u64)>, ApiError> {
@@ -875,16 +883,16 @@ impl HeldJob for Claim {
         }
     }
 
-    /// A job whose key this hub does not have any more is left to other hubs, which may have it.
+    /// A job whose key this hub does not have any more is left to other hubs, which may have it, for as long as hubs may differ.
     async fn revoke(&mut self) -> bool {
         self.catch_up().await;
-        if self.store.knows(self.stored.owner.as_deref()) {
-            self.fail(Failure::key_revoked()).await;
-            return true;
+        if self.store.leaves(&self.stored) {
+            self.give_back().await;
+            self.task.release_after(NOT_MINE_FOR).await;
+            return false;
         }
-        self.give_back().await;
-        self.task.release_after(NOT_MINE_FOR).await;
-        false
+        self.fail(Failure::key_revoked()).await;
+        true
     }
 
     async fn forget(&self) {

@@ -187,16 +187,33 @@ async fn a_job_of_an_unknown_key_is_left_to_other_hubs_as_it_is() {
     let stored = one.record("job_a").await.expect("read").expect("there");
     assert!(timeout(Duration::from_millis(500), one.claim_next()).await.is_err());
     assert_eq!(two.record("job_a").await.expect("read").expect("there"), stored);
-    // A key that goes while its job is under way is unknown from then on, however old the job is.
+    // A key that goes while its job is under way is unknown from then on.
     two.add("job_b", owner, &spec(), None).await.expect("added");
     let (mut claim, _) = next(&two).await;
-    claim.stored.created -= 86_400;
     two.keys.replace(Keys::of(&["two"]));
     assert!(!claim.revoke().await);
     drop(claim);
     let (stored, _) = one.record("job_b").await.expect("read").expect("there");
     assert_eq!((stored.status(), stored.attempt), (Status::Queued, None));
     assert!(timeout(Duration::from_millis(500), two.claim_next()).await.is_err(), "not at once");
+}
+
+#[tokio::test]
+async fn a_job_fails_whose_key_no_hub_has_known_for_a_day() {
+    let (_server, one, two) = hubs().await;
+    let owner = JobOwner { key: Keys::of(&["one"]).find("one"), max_open: usize::MAX };
+    one.add("job_a", owner, &spec(), None).await.expect("added");
+    let (mut claim, _) = next(&one).await;
+    one.keys.replace(Keys::of(&["two"]));
+    // `revoke` reads the record again, which has the time.
+    let mut stored = claim.stored.clone();
+    stored.created -= KEYS_DIFFER_FOR_S;
+    let revision = claim.revision;
+    one.jetstream.jobs().update("job_a", &stored.bytes(), revision, Some(UNFINISHED_FOR)).await.expect("written");
+    assert!(claim.revoke().await);
+    drop(claim);
+    let job = two.job_for(Viewer::All, "job_a").await.expect("there");
+    assert_eq!((job.status, job.failure), (Status::Failed, Some(Failure::key_revoked())));
 }
 
 #[tokio::test]
