@@ -35,7 +35,7 @@ pub(super) fn in_words(text: &str, order: DateOrder) -> String {
 
 /// The spoken form of the first of `words`, the punctuation behind it, and how many words it takes.
 fn said_from(words: &[&str], word: &Word<'_>, near: &Near<'_>) -> (String, String, usize) {
-    if let Some((said, n)) = telephone::number(words, near.before) {
+    if let Some((said, n)) = telephone::number(words, near.second_before, near.before) {
         return (said, Word::of(words[n - 1]).tail, n);
     }
     if let Some((said, n)) = length(words, near) {
@@ -210,7 +210,7 @@ impl<'a> Word<'a> {
             .or_else(|| telephone::digits(core, near.before, after_in_clause))
             .or_else(|| code(core))
             .or_else(|| keys(core))
-            .or_else(|| numeral(core, near.before, after_in_clause))
+            .or_else(|| numeral(core, near.second_before, near.before, after_in_clause))
             .or_else(|| clock(core, near.after))
             .or_else(|| amount(core))
             .or_else(|| measured(core))
@@ -238,6 +238,31 @@ struct Near<'a> {
     /// A quotation has begun, so that a quotation mark ends it.
     is_quoted: bool,
     order: DateOrder,
+}
+
+impl<'a> Near<'a> {
+    /// The word behind the figure behind a dash. Empty where punctuation ends that figure.
+    fn behind_second_figure(&self) -> &'a str {
+        if self.after.ends_with([',', '.', '?', '!', ';', ':']) { "" } else { self.second_after }
+    }
+
+    /// The half of the day behind the figure behind a dash.
+    fn half_behind_second_figure(&self) -> Option<&'static str> {
+        day_half(self.second_after.trim_end_matches(PUNCTUATION))
+    }
+
+    /// Whether the figure behind a dash is larger than the one in front.
+    fn is_rising(&self) -> bool {
+        let value = |figure: &str| figure.trim_matches(is_figure_sign).replace(',', "").parse::<f64>().ok();
+        let to = value(self.after.trim_end_matches(PUNCTUATION));
+        value(self.before).zip(to).is_some_and(|(from, to)| from < to)
+    }
+}
+
+const PUNCTUATION: [char; 7] = [',', '.', '?', '!', ';', ':', ')'];
+
+fn is_figure_sign(c: char) -> bool {
+    "($€£%".contains(c)
 }
 
 /// Whether the final dot belongs to the word: initials, and abbreviations that have a spoken form.
@@ -473,7 +498,9 @@ fn dash(core: &str, near: &Near<'_>) -> Option<String> {
     match (is_slash, is_figure(near.before) && is_figure(near.after)) {
         (true, true) => Some("divided by".into()),
         (true, false) => None,
-        (false, _) if core != "−" && is_label(near.second_before) => Some(",".into()),
+        (false, _) if core != "−" && is_label(near.second_before) => {
+            Some(if is_range_of_labels(near) { "to" } else { "," }.into())
+        }
         (false, _) if is_range(core, near) => Some("to".into()),
         (false, true) => Some("minus".into()),
         (false, false) => Some(",".into()),
@@ -490,14 +517,23 @@ fn is_label(word: &str) -> bool {
     LABELS.contains(&word.as_str()) && !is_time
 }
 
+/// Whether a dash between two figures stands in a range of labels: "Day 1 – 3: Rome". In "Day 1 – 3 km" the second figure
+/// is an amount: a unit, a plural or a half of the day follows.
+fn is_range_of_labels(near: &Near<'_>) -> bool {
+    let is_amount = telephone::is_counted(near.behind_second_figure())
+        || near.half_behind_second_figure().is_some()
+        || near.after.contains(is_figure_sign);
+    near.is_rising() && !is_amount
+}
+
 /// Whether a calculation goes on behind its second figure: "3 - 5 equals", "5 – 7 is −2".
 fn is_calculation(next: &str, second_next: &str) -> bool {
     let second = second_next.trim_end_matches([',', '.', '?', '!', ';', ':', ')']);
     let is_figure = number(second).is_some() || matches!(second, "minus" | "negative");
     match next {
-        "equals" | "minus" | "plus" => true,
-        // "3 - 5 times a week", "5 – 7 is usual".
-        "gives" | "is" | "leaves" | "makes" | "times" => is_figure,
+        "equals" => true,
+        // "3 - 5 times a week", "5 – 7 is usual", "10 – 20 plus tax".
+        "gives" | "is" | "leaves" | "makes" | "minus" | "plus" | "times" => is_figure,
         _ => next.starts_with(['=', '+', '×', '÷', '−']),
     }
 }
@@ -505,26 +541,28 @@ fn is_calculation(next: &str, second_next: &str) -> bool {
 /// Whether a dash between blanks stands in a range: "10 – 20 minutes", "9 a.m. – 5 p.m.". A hyphen also means a
 /// difference ("3 - 5"): years, a unit or a plural show the range.
 fn is_range(core: &str, near: &Near<'_>) -> bool {
-    const PUNCTUATION: [char; 7] = [',', '.', '?', '!', ';', ':', ')'];
+    const ASKED_AFTER: [&str; 5] = ["calculate", "equals", "is", "what's", "what’s"];
     let after = near.after.trim_end_matches(PUNCTUATION);
-    let half = day_half(near.second_after.trim_end_matches(PUNCTUATION)).unwrap_or_default();
+    let half = near.half_behind_second_figure().unwrap_or_default();
     // Behind "a.m.", of any hour.
     let from = if day_half(near.before).is_some() { "9am" } else { near.before };
     if span(&format!("{from}–{after}{half}"), "").is_some() {
         return true;
     }
-    let next = if near.after.ends_with([',', '.', '?', '!', ';', ':']) { "" } else { near.second_after };
-    // "What is 5 – 7?"
-    let is_asked = near.after.ends_with('?') && after.parse::<f64>().is_ok();
+    let next = near.behind_second_figure();
+    let is_year = |word: &str| word.len() == 4 && word.bytes().all(|b| b.is_ascii_digit());
+    let are_years = is_year(near.before) && is_year(after);
+    // "What is 5 – 7?", but "Are you free 2 – 4?"
+    let asking = near.second_before.trim_start_matches(|c: char| !c.is_alphanumeric()).to_lowercase();
+    let is_asked = near.after.ends_with('?')
+        && after.parse::<f64>().is_ok()
+        && ASKED_AFTER.contains(&asking.as_str())
+        && !are_years;
     if core == "−" || is_asked || is_calculation(next, near.third_after) {
         return false;
     }
-    let is_sign = |c: char| "($€£%".contains(c);
-    let value = |figure: &str| figure.trim_matches(is_sign).replace(',', "").parse::<f64>().ok();
-    let is_rising = value(near.before).zip(value(after)).is_some_and(|(from, to)| from < to);
-    let is_year = |word: &str| word.len() == 4 && word.bytes().all(|b| b.is_ascii_digit());
-    let is_counted = telephone::is_counted(next) || after.contains(is_sign);
-    is_rising && (core != "-" || is_counted || is_year(near.before) && is_year(after))
+    let is_counted = telephone::is_counted(next) || after.contains(is_figure_sign);
+    near.is_rising() && (core != "-" || is_counted || are_years)
 }
 
 /// "0042", which is no amount: each figure.

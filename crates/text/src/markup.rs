@@ -19,6 +19,29 @@ const GERMAN_MONTHS: [&str; 13] = [
     "Dezember",
 ];
 
+/// Their abbreviations, behind which a dot stands. Without it "Jan" is a first name.
+const GERMAN_SHORT_MONTHS: [&str; 14] =
+    ["Jan", "Jän", "Feb", "Mär", "Mrz", "Apr", "Jun", "Jul", "Aug", "Sep", "Sept", "Okt", "Nov", "Dez"];
+/// German nouns that an ordinal precedes at the start of a line more often than the number of a list's item.
+const GERMAN_COUNTED: [&str; 16] = [
+    "Advent",
+    "Bundesliga",
+    "Etage",
+    "FC",
+    "Geburtstag",
+    "Halbzeit",
+    "Jahrhundert",
+    "Jahrtausend",
+    "Liga",
+    "Obergeschoss",
+    "Platz",
+    "Quartal",
+    "Semester",
+    "Stock",
+    "Stockwerk",
+    "Weltkrieg",
+];
+
 /// Plain text on one line. `line_start` states whether `text` starts a line, where headings and list items are marked.
 /// `has_ordinals` states whether "3. Oktober" is an ordinal in the language of the text, so that its dot stays there.
 /// The rules are local, so a text split into chunks (inside a bold phrase, for example) loses the same marks.
@@ -76,10 +99,14 @@ fn item_number(line: &str, has_ordinals: bool) -> Option<(&str, &str)> {
     (is_number && !rest.trim().is_empty()).then_some((number, rest))
 }
 
-/// Whether a number with a dot before `text` is an ordinal, not that of a list's item: "3. maja", "3. Oktober".
+/// Whether a number with a dot before `text` is an ordinal, not that of a list's item: "3. maja", "3. Oktober",
+/// "1. FC Köln".
 fn is_behind_ordinal(text: &str) -> bool {
-    let word = text.trim_start().split(|c: char| !c.is_alphabetic()).next().unwrap_or_default();
-    word.starts_with(char::is_lowercase) || GERMAN_MONTHS.contains(&word)
+    let text = text.trim_start();
+    let word = text.split(|c: char| !c.is_alphabetic()).next().unwrap_or_default();
+    let is_short_month = GERMAN_SHORT_MONTHS.contains(&word) && text[word.len()..].starts_with('.');
+    let is_german = GERMAN_MONTHS.contains(&word) || is_short_month || GERMAN_COUNTED.contains(&word);
+    word.starts_with(char::is_lowercase) || is_german
 }
 
 /// Removes the marks inside a line.

@@ -104,11 +104,12 @@ const AFTER_NUMBERED: [&str; 19] = [
     "tumors",
 ];
 
-/// Words of medicine. Behind their numeral brackets explain ("stage I (early)"), and a study is a noun.
+/// Words of medicine. Behind their numeral any bracket explains ("stage I (early)"), and a study is a noun.
 const CLINICAL: [&str; 3] = ["phase", "stage", "type"];
 
-/// The spoken form of a numeral between these words. `after` is empty where a clause ends with the numeral.
-pub(super) fn numeral(core: &str, before: &str, after: &str) -> Option<String> {
+/// The spoken form of a numeral between these words. `second_before`: the word before `before`. `after` is empty where a
+/// clause ends with the numeral.
+pub(super) fn numeral(core: &str, second_before: &str, before: &str, after: &str) -> Option<String> {
     let (core, owner) = core.strip_suffix("'s").or(core.strip_suffix("’s")).map_or((core, ""), |core| (core, "'s"));
     // "Medicare Part C", "John D. Rockefeller": a letter.
     let is_letter = core.len() == 1 && !["I", "V", "X"].contains(&core);
@@ -127,9 +128,15 @@ pub(super) fn numeral(core: &str, before: &str, after: &str) -> Option<String> {
     let is_numbered = NUMBERED.contains(&name.to_lowercase().as_str()) && before.ends_with(char::is_alphanumeric);
     // "the book I read", but "World War I was" and "type I diabetes".
     let is_clinical = CLINICAL.contains(&name.as_str());
-    let following = if is_clinical { after } else { after.trim_start_matches(|c: char| !c.is_alphanumeric()) };
+    let explains = is_clinical || after.starts_with('(') && !is_aside(after);
+    let following = if explains { after } else { after.trim_start_matches(|c: char| !c.is_alphanumeric()) };
     let is_in_lowercase = before.starts_with(char::is_lowercase) && following.starts_with(char::is_lowercase);
-    let is_study = is_clinical && matches!(next.as_str(), "studies" | "study");
+    let is_study = match next.as_str() {
+        "studies" => true,
+        // "A level I study" of evidence, but "the level I study at".
+        "study" => is_clinical || name == "level" && second_before == "a",
+        _ => false,
+    };
     let is_noun = is_study || AFTER_NUMBERED.contains(&next.as_str());
     let is_speaker = core == "I" && owner.is_empty() && is_in_lowercase && !is_noun;
     let of_small_ones = core.bytes().all(|b| b"IVXL".contains(&b)) && core != "XXX" && core != "XXL" && core != "XL";
@@ -141,6 +148,13 @@ pub(super) fn numeral(core: &str, before: &str, after: &str) -> Option<String> {
         _ => of_small_ones || core.len() > 4 || core.starts_with("MM"),
     };
     (is_numbered && !is_speaker || stands_alone).then(|| format!("{value}{owner}"))
+}
+
+/// Whether `word` is an adverb in brackets: "the book I (finally) read".
+fn is_aside(word: &str) -> bool {
+    let word = word.trim_end_matches([',', '.', ';', ':', '!', '?']);
+    let inside = word.strip_prefix('(').and_then(|rest| rest.strip_suffix(')')).unwrap_or_default();
+    inside.ends_with("ly") || matches!(inside, "also" | "just")
 }
 
 /// "8th", as TTS engines read correctly.

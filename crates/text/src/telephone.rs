@@ -13,13 +13,15 @@ const DIALLED_AFTER: [&str; 13] = [
     "call", "called", "calling", "calls", "dial", "dialed", "dialing", "dialled", "dials", "phone", "phoned", "ring",
     "text",
 ];
+/// Between these words and a number, "at" says that it is dialled: "Reach us at 300-1500".
+const CONTACT: [&str; 7] = ["contact", "her", "him", "me", "reach", "them", "us"];
 /// Before these words an emergency number is said as it is dialled.
 const EMERGENCY_BEFORE: [&str; 7] = ["call", "caller", "calls", "dispatcher", "emergency", "operator", "operators"];
 const EMERGENCY: [&str; 4] = ["112", "911", "988", "999"];
 
 /// A telephone number at the start of `words`: its spoken form, and how many words it has. The punctuation behind the last
-/// word is not part of it. `before`: the word before them.
-pub(super) fn number(words: &[&str], before: &str) -> Option<(String, usize)> {
+/// word is not part of it. `before`: the word before them, `second_before`: the word before that.
+pub(super) fn number(words: &[&str], second_before: &str, before: &str) -> Option<(String, usize)> {
     let last = |n: usize| words[n - 1].trim_end_matches([',', '.', ';', ':', '!', '?', ')', '"', '”']);
     let first = *words.first()?;
     if first.starts_with('+') && first.len() > 1 {
@@ -43,7 +45,7 @@ pub(super) fn number(words: &[&str], before: &str) -> Option<(String, usize)> {
     let is_number = match lengths[..] {
         [3, 4] => {
             let is_number = is_digits(groups[1]) && !first.starts_with('0');
-            is_number && !is_range(first, &groups, before, after)
+            is_number && !is_range(first, &groups, second_before, before, after)
         }
         [3, 3, 4] => true,
         [1, 3, 3, 4] | [1, 3, 7] => groups[0] == "1",
@@ -61,7 +63,7 @@ pub(super) fn digits(core: &str, before: &str, after: &str) -> Option<String> {
     let is_code = is_short && CODE_AFTER.contains(&bare(before).as_str());
     // "call 311" and "dial 15", but "call 15 restaurants".
     let is_count =
-        is_counted(after) && !EMERGENCY.contains(&core) || core.len() == 2 && !bare(before).starts_with("dial");
+        is_quantity(after) && !EMERGENCY.contains(&core) || core.len() == 2 && !bare(before).starts_with("dial");
     let is_dialled = is_short && is_dialled_after(before) && !is_count;
     let is_emergency = EMERGENCY.contains(&core) && EMERGENCY_BEFORE.contains(&bare(after).as_str());
     (is_digits(core) && (is_code || is_dialled || is_emergency)).then(|| one_by_one(core))
@@ -75,36 +77,33 @@ fn is_dialled_after(before: &str) -> bool {
     DIALLED_AFTER.contains(&bare(before).as_str())
 }
 
-/// Whether "500-1000" is a range: by what it counts, otherwise by its dash or its round figures, unless the word before
-/// it says that it is a number to dial.
-fn is_range(word: &str, groups: &[&str], before: &str, after: &str) -> bool {
+/// Whether "500-1000" is a range: by what it counts, otherwise by its dash or its round figures, unless the words before
+/// it say that it is a number to dial.
+fn is_range(word: &str, groups: &[&str], second_before: &str, before: &str, after: &str) -> bool {
     let is_round = groups.iter().all(|group| group.ends_with("00") || group.ends_with("50"));
+    let is_hundreds = groups.iter().all(|group| group.ends_with("00"));
     let is_rising = !groups[1].starts_with('0');
     let is_dialled = match bare(before).as_str() {
-        "at" | "number" => true,
-        // "My number is 555–1234", but "the limit is 500–1000".
-        "is" => !is_round,
+        "number" => true,
+        // "Prices start at 100–1000".
+        "at" => !is_hundreds || is_dialled_after(second_before) || CONTACT.contains(&bare(second_before).as_str()),
+        // "My number is 555–1234" and "the number to call is", but "the range is 365–1460".
+        "is" => !is_round && (bare(second_before) == "number" || is_dialled_after(second_before)),
         _ => is_dialled_after(before),
     };
-    is_rising && (is_counted(after) || !is_dialled && (is_round || word.contains('–')))
+    is_rising && (is_quantity(after) || !is_dialled && (is_round || word.contains('–')))
+}
+
+/// Whether a number that may be dialled counts what `word` names: "call 15 restaurants", but "call 311 weekdays".
+fn is_quantity(word: &str) -> bool {
+    is_counted(word) && !matches!(bare(word).as_str(), "weekdays" | "weekends")
 }
 
 /// Whether a number counts what `word` names: a plural in lower case, or a unit.
 pub(super) fn is_counted(word: &str) -> bool {
     const IRREGULAR: [&str; 5] = ["children", "feet", "men", "people", "women"];
-    const NO_PLURALS: [&str; 11] = [
-        "afterwards",
-        "always",
-        "besides",
-        "perhaps",
-        "plus",
-        "sometimes",
-        "this",
-        "thus",
-        "weekdays",
-        "weekends",
-        "whereas",
-    ];
+    const NO_PLURALS: [&str; 9] =
+        ["afterwards", "always", "besides", "perhaps", "plus", "sometimes", "this", "thus", "whereas"];
     let word = word.trim_end_matches(|c: char| c.is_ascii_punctuation());
     let has_ending = word.ends_with('s') && !word.ends_with("ss") && word.bytes().all(|b| b.is_ascii_lowercase());
     let is_plural = word.len() > 3 && has_ending && !NO_PLURALS.contains(&word);

@@ -73,6 +73,7 @@ fn figures_are_said() {
 fn ranges_are_said_whatever_their_dash() {
     check("It takes 10 – 20 minutes, from 1914 – 1918.", "It takes 10 to 20 minutes, from 1914 to 1918.");
     check("on a scale of 0-10, 0.5-1.5 or 0-100%", "on a scale of 0 to 10, 0.5 to 1.5 or 0 to 100 percent");
+    check("Open 10 - 12 weekdays, 9 - 11 weekends", "Open 10 to 12 weekdays, 9 to 11 weekends");
     check("5-10 km, 5 - 10 km, 3 - 4 cups", "5 to 10 kilometers, 5 to 10 kilometers, 3 to 4 cups");
     check("$5 – $10, 10% - 20% and 1939 - 1945", "5 dollars to 10 dollars, 10 percent to 20 percent and 1939 to 1945");
     check("9 a.m. – 5 p.m., 9 - 5 p.m., 10:30 - 11:00", "9 a.m. to 5 p.m., 9 to 5 p.m., 10 30 to 11 o'clock");
@@ -87,6 +88,17 @@ fn a_dash_in_a_calculation_is_minus() {
     check("3 - 5 times 2 and 1200 - 1500 = -300", "3 minus 5 times 2 and 1200 minus 1500 equals minus 300");
     check("What is 5 – 7? 5 – 7 is −2.", "What is 5 minus 7? 5 minus 7 is minus 2.");
     check("It rains 3 - 5 times a week, 5 – 7 is usual.", "It rains 3 to 5 times a week, 5 to 7 is usual.");
+    check("It costs 10 – 20 plus tax.", "It costs 10 to 20 plus tax.");
+    check("$10 – $20 plus tip, 18 – 25 plus a guest", "10 dollars to 20 dollars plus tip, 18 to 25 plus a guest");
+    check("10 – 20 minus fees or 3 – 5 plus 2", "10 to 20 minus fees or 3 minus 5 plus 2");
+}
+
+#[test]
+fn a_range_at_the_end_of_a_question_stays_a_range() {
+    check("Are you free 2 – 4? Are you aged 18 – 25?", "Are you free 2 to 4? Are you aged 18 to 25?");
+    check("Did he reign 1990 – 1995? Or 1990 - 1995?", "Did he reign 1990 to 1995? Or 1990 to 1995?");
+    check("So his reign is 1990 – 1995?", "So his reign is 1990 to 1995?");
+    check("What's 5 – 7? What’s 5 – 7? Calculate 5 – 7?", "What's 5 minus 7? What's 5 minus 7? Calculate 5 minus 7?");
 }
 
 #[test]
@@ -95,6 +107,14 @@ fn a_dash_behind_a_label_is_a_pause() {
     check("Question 3 – 10 points", "Question 3, 10 points");
     check("Option 1 - 20 minutes, in step 2 – 9 a.m.", "Option 1, 20 minutes, in step 2, 9 a.m.");
     check("Walk every day 10 – 20 minutes.", "Walk every day 10 to 20 minutes.");
+    check("Option 1 – $20, part 3 – 2 eggs", "Option 1, 20 dollars, part 3, 2 eggs");
+}
+
+#[test]
+fn a_range_of_labels_is_said() {
+    check("Week 1 – 2: learn the basics", "Week 1 to 2: learn the basics");
+    check("Day 1 – 3: Rome. Day 4 - 6: Pisa", "Day 1 to 3: Rome. Day 4 to 6: Pisa");
+    check("Now repeat step 2 – 4", "Now repeat step 2 to 4");
 }
 
 #[test]
@@ -187,6 +207,14 @@ fn counts_and_ranges_are_no_telephone_numbers() {
     check("Call 12345, operators are waiting.", "Call 1 2 3 4 5, operators are waiting.");
     check("Call 311 weekdays from 8 to 5", "Call 3 1 1 weekdays from 8 to 5");
     check("call 311 weekends", "call 3 1 1 weekends");
+    check("Call 555-1234 weekdays.", "Call 5 5 5, 1 2 3 4 weekdays.");
+    check("Turnout is estimated at 500–1000.", "Turnout is estimated at 500 to 1000.");
+    check("Prices start at 100–1000, the range is 365–1460", "Prices start at 100 to 1000, the range is 365 to 1460");
+    check("Reach him at 300–1500, the office at 555–1234", "Reach him at 3 0 0, 1 5 0 0, the office at 5 5 5, 1 2 3 4");
+    check(
+        "Call at 500–1000, the number to call is 555–1234",
+        "Call at 5 0 0, 1 0 0 0, the number to call is 5 5 5, 1 2 3 4",
+    );
     check("dial 15, text 50409 to vote, code 12 works", "dial 1 5, text 5 0 4 0 9 to vote, code 1 2 works");
 }
 
@@ -199,6 +227,10 @@ fn roman_numerals_are_said() {
     check("World War I was long. Type I, phase I trials", "World War 1 was long. Type 1, phase 1 trials");
     check("a phase I study, stage I (early) or type I", "a phase 1 study, stage 1, early, or type 1");
     check("the book I (finally) read", "the book I, finally, read");
+    check("section I (definitions), class I (low risk) or so", "section 1, definitions, class 1, low risk, or so");
+    check("grade I (mild), chapter I (page 3) or so", "grade 1, mild, chapter 1, page 3, or so");
+    check("the book I (just) read, the section I (also) saw", "the book I, just, read, the section I, also, saw");
+    check("It is a level I study, as level I studies are.", "It is a level 1 study, as level 1 studies are.");
     check("in stage I. Elizabeth I, the queen", "in stage 1. Elizabeth the 1st, the queen");
     check("a CD, an IV drip, the MIX, size XL, I, V and IXI", "a CD, an IV drip, the MIX, size XL, I, V and IXI");
 }
@@ -353,6 +385,14 @@ fn an_ordinal_at_the_start_of_a_line_keeps_its_dot() {
     let say = |text, tag| speakable(text, position, Language::of_tag(tag), &[]);
     for (text, tag) in [
         ("3. Oktober: Tag der Deutschen Einheit", "de"),
+        ("1. FC Köln hat gewonnen.", "de"),
+        ("3. Platz: Anna", "de"),
+        ("2. Weltkrieg", "de"),
+        ("2. Bundesliga", "de"),
+        ("1. Advent", "de"),
+        ("20. Jahrhundert", "de"),
+        ("2. Stock", "de"),
+        ("3. Okt.: Zahnarzt", "de"),
         ("3. maja jest święto", "pl"),
         ("28. října slavíme", "cs"),
         ("17. maj er en festdag", "nb"),
@@ -365,6 +405,7 @@ fn an_ordinal_at_the_start_of_a_line_keeps_its_dot() {
     assert_eq!(say("**1.** Äpfel", "de"), "1, Äpfel");
     assert_eq!(say("1. Pommes", "fr"), "1, Pommes");
     assert_eq!(say("1. Öffne die App", "de"), "1, Öffne die App");
+    assert_eq!(say("1. Jan anrufen", "de"), "1, Jan anrufen");
     assert_eq!(say("2.  **Tippe** auf Start", "de"), "2, Tippe auf Start");
     assert_eq!(say("1. Avaa sovellus", "fi"), "1, Avaa sovellus");
     assert_eq!(say("1. öppna appen", "sv"), "1, öppna appen");
