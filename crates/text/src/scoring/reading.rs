@@ -318,9 +318,10 @@ impl Reading<'_> {
         if let Some(state) = states::state(core, before, after) {
             return Some(state.to_owned());
         }
+        let second_before = if at > 1 { self.written[at - 2] } else { "" };
         // One letter is rather a name: "Malcolm X".
         if core.len() > 1
-            && let Some(number) = roman::numeral(core, before, after)
+            && let Some(number) = roman::numeral(core, second_before, before, after)
         {
             return Some(number);
         }
