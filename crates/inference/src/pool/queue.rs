@@ -126,14 +126,13 @@ impl<W: Entry> Queue<W> {
         places
     }
 
-    /// Takes the entries out, in the order of `places`.
+    /// Takes the entries out, in the order of `places`. By place: several that came back have one number.
     fn take(&mut self, places: Vec<usize>) -> Next<W> {
-        let numbers: Vec<u64> = places.iter().map(|i| self.waiting[*i].number).collect();
-        let (mut chosen, kept): (Vec<_>, Vec<_>) =
-            std::mem::take(&mut self.waiting).into_iter().partition(|waiting| numbers.contains(&waiting.number));
-        self.waiting = kept;
-        chosen.sort_by_key(|waiting| numbers.iter().position(|number| *number == waiting.number));
-        Next::Run(chosen.into_iter().map(|waiting| waiting.entry).collect())
+        let mut waiting: Vec<Option<QueuedEntry<W>>> = self.waiting.drain(..).map(Some).collect();
+        let chosen: Vec<W> =
+            places.into_iter().filter_map(|place| waiting[place].take()).map(|chosen| chosen.entry).collect();
+        self.waiting.extend(waiting.into_iter().flatten());
+        Next::Run(chosen)
     }
 
     fn put(&mut self, entry: W, came: Option<Instant>, behind: u64) {

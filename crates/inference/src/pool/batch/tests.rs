@@ -168,6 +168,19 @@ fn what_comes_back_goes_behind_what_waited_meanwhile() {
     assert_eq!(names(&queue.next(office.at(64))), [1], "and it is not held up to fill a batch");
 }
 
+#[test]
+fn entries_that_could_not_run_leave_the_queue_one_by_one() {
+    let office = Office::new();
+    let mut queue = Queue::new(settings(1, 0, 100));
+    queue.put_back(office.job(1, 0, 30));
+    queue.put_back(office.job(2, 0, 20));
+    push(&mut queue, office.job(3, 0, 20), office.zero);
+    assert_eq!(names(&queue.next(office.zero)), [2], "before one of its deadline that has just come");
+    assert_eq!(names(&queue.next(office.zero)), [3]);
+    assert_eq!(names(&queue.next(office.zero)), [1]);
+    assert!(matches!(queue.next(office.zero), Next::Empty));
+}
+
 /// What happens in a run of the property test: an entry comes, or a replica takes a batch and ends it.
 #[derive(Clone, Debug)]
 enum Act {
