@@ -138,7 +138,8 @@ impl RecognizerEngine {
     /// Takes the chunks of the next step, those that are due first.
     fn take(&self, running: &[&mut ActiveSequence<StreamRequest, StreamProgress>]) -> Vec<Part> {
         let mut order: Vec<usize> = (0..running.len()).collect();
-        order.sort_by_key(|place| running[*place].entry.stream.due());
+        // Read once for each: a question that comes or goes meanwhile changes when a stream is due.
+        order.sort_by_cached_key(|place| running[*place].entry.stream.due());
         order.truncate(self.limits.rows.max(1));
         let part = |place: usize| {
             // A question may have been withdrawn.
