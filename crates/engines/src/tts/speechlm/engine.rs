@@ -294,7 +294,7 @@ impl SlotEngine<Request> for SpeechEngine {
             let Some(newest) = running.iter_mut().rfind(|one| !one.is_done) else { return Err(error.to_string()) };
             n_rows -= 1;
             tracing::warn!(n_listeners = n_rows, "out of memory: ended one sequence: {error}");
-            self.lm.end(newest.state.id);
+            self.lm.end_for_memory(newest.state.id);
             newest.entry.hand_on(Step::Failed(TtsError::Overloaded { waiting: n_rows }));
             newest.is_done = true;
         }

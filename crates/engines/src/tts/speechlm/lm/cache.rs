@@ -100,6 +100,11 @@ impl Cache {
         }
     }
 
+    /// Has the next batch that needs fewer rows give up the others at once: the device has no memory for them.
+    pub fn shrink(&mut self) {
+        self.batch.oversized = SHRINK_AFTER;
+    }
+
     /// Whether it holds no sequence.
     pub fn is_empty(&self) -> bool {
         self.sequences.is_empty()

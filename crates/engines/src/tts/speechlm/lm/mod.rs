@@ -402,6 +402,14 @@ impl LanguageModel {
         }
     }
 
+    /// The same, of one that ends since the device has no memory: the next step takes as little as the others need.
+    pub fn end_for_memory(&mut self, id: SequenceId) {
+        if let Caches::Growing(cache) = &mut self.caches {
+            cache.shrink();
+        }
+        self.end(id);
+    }
+
     /// Whether a sequence has no room for another token.
     pub fn is_full(&self, id: SequenceId) -> bool {
         match &self.caches {

@@ -151,6 +151,36 @@ fn a_pinned_bucket_gives_the_same_numbers_in_any_company() {
     assert_eq!(given.logits[..lm.ports.vocabulary], expected[..], "bit for bit");
 }
 
+#[test]
+fn a_batch_gives_rows_up_at_once_where_a_sequence_ends_for_lack_of_memory() {
+    let n_rows = |lm: &LanguageModel| match &lm.caches {
+        Caches::Growing(cache) => cache.rows().len(),
+        Caches::Steady(_) => panic!("it grows"),
+    };
+    let step = |lm: &mut LanguageModel, ids: &[SequenceId]| {
+        let rows: Vec<_> = ids.iter().map(|id| (*id, Feed::Token(1))).collect();
+        lm.decode(&rows, &mut StepOutputs::default()).expect("it runs");
+    };
+    for (lacks_memory, expected) in [(false, 4), (true, 2)] {
+        let mut lm = load(MASKED, 4);
+        let mut ids = Vec::new();
+        for seed in 0..3 {
+            let embeds = prompt(&lm, 5, seed);
+            ids.push(lm.prefill(&embeds, &mut StepOutputs::default()).expect("it runs"));
+        }
+        step(&mut lm, &ids);
+        assert_eq!(n_rows(&lm), 4);
+        let newest = ids.remove(2);
+        if lacks_memory {
+            lm.end_for_memory(newest);
+        } else {
+            lm.end(newest);
+        }
+        step(&mut lm, &ids);
+        assert_eq!(n_rows(&lm), expected);
+    }
+}
+
 /// What happens between two steps.
 #[derive(Clone, Debug)]
 enum Act {
