@@ -192,6 +192,29 @@ fn a_model_is_placed_whole_with_its_own_entry_or_not_at_all() {
     assert!(Catalog::load(&place.config).unwrap().find("own").is_err());
 }
 
+#[test]
+fn the_bytes_placed_are_those_of_the_precision() {
+    let place = Fixture::new();
+    let second = r#"
+[[model.variant]]
+precision = "q8"
+files = [{ role = "model", path = "small.bin", bytes = 4 }]
+"#;
+    let own = Catalog::read("own", &format!("{OWN}{second}")).unwrap();
+    let entry = &own.entries()[0];
+    let install = |number: usize, files: &[(&str, &str)]| {
+        let placed = |(path, text): &(&str, &str)| {
+            let from = place.path(&path.replace('/', "-"));
+            std::fs::write(&from, text).unwrap();
+            FileToPlace { from, path: (*path).to_owned(), may_move: false }
+        };
+        let files: Vec<FileToPlace> = files.iter().map(placed).collect();
+        install(&place.config, entry, &entry.variants[number], &files, None).unwrap()
+    };
+    assert_eq!(install(0, &[("own.bin", "0123456789"), ("notes/CARD", "a card")]), 16);
+    assert_eq!(install(1, &[("small.bin", "0123")]), 4);
+}
+
 #[tokio::test]
 async fn an_imported_model_says_that_it_cannot_be_pulled() {
     let place = Fixture::new();

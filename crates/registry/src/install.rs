@@ -40,6 +40,7 @@ pub fn install(
     let _emptied = EmptyFolders(&folder);
     let mut receipt = Receipt::read(&folder);
     let mut parts = Parts(Vec::new());
+    let mut bytes = 0;
     for file in &variant.files {
         let placed = files.iter().find(|placed| placed.path == file.path);
         let placed = placed.ok_or_else(|| RegistryError::foreign(&folder, format!("{} is missing", file.path)))?;
@@ -53,9 +54,9 @@ pub fn install(
         if !(placed.may_move && std::fs::rename(&placed.from, &part).is_ok()) {
             std::fs::copy(&placed.from, &part).map_err(RegistryError::disk(&part, "cannot be written"))?;
         }
+        bytes += kept.bytes;
         receipt.files.insert(file.path.clone(), kept);
     }
-    let bytes = receipt.files.values().map(|kept| kept.bytes).sum();
     if let Some(text) = own_entry {
         let path = folder.join(OWN_ENTRY);
         std::fs::write(part(&path), text).map_err(RegistryError::disk(&path, "cannot be written"))?;
