@@ -323,9 +323,10 @@ impl Vocoder {
 impl BatchEngine<Job> for Vocoder {
     /// All windows of the batch, in its order: those of one size together where the graph's rows share a run.
     fn run(&mut self, batch: &mut Vec<Job>) -> Result<(), String> {
+        let mut max_rows = self.max_rows;
         while let Some(first) = batch.first() {
             let like_first = batch.iter().map(|job| job.size() == first.size()).collect::<Vec<_>>();
-            let mut n_left = self.max_rows;
+            let mut n_left = max_rows;
             let mut place = 0;
             let jobs: Vec<Job> = batch
                 .extract_if(.., |_| {
@@ -349,6 +350,11 @@ impl BatchEngine<Job> for Vocoder {
                         let sound = self.checked(sound, &job.window);
                         drop(job.reply.send(sound.map(|sound| (sound, state))));
                     }
+                }
+                // One of the windows is at fault: each runs alone.
+                Err(OnnxError::Inputs { .. } | OnnxError::Output(_)) if jobs.len() > 1 => {
+                    max_rows = 1;
+                    batch.extend(jobs);
                 }
                 // The window is at fault, not the device: a token that is none, for example.
                 Err(error @ (OnnxError::Inputs { .. } | OnnxError::Output(_))) => {
@@ -464,11 +470,17 @@ mod tests {
     #[test]
     fn a_window_that_is_none_ends_itself_and_no_other() {
         let (mut vocoder, voice) = vocoder(|_| {});
-        let (bad, mut bad_reply) = Job::new(window(vec![5_000; 10]), voice.clone(), None, Duration::ZERO);
-        let (good, mut good_reply) = Job::new(window(vec![5; 12]), voice, None, Duration::ZERO);
-        BatchEngine::run(&mut vocoder, &mut vec![bad, good]).expect("the engine is not at fault");
-        assert!(matches!(bad_reply.try_recv(), Ok(Err(VocodeError::Sound(_)))));
-        assert!(matches!(good_reply.try_recv(), Ok(Ok(_))));
+        // In runs of their own, and in one run.
+        for (max_rows, n_good) in [(1, 12), (2, 10)] {
+            vocoder.max_rows = max_rows;
+            let (bad, mut bad_reply) = Job::new(window(vec![5_000; 10]), voice.clone(), None, Duration::ZERO);
+            let (good, mut good_reply) = Job::new(window(vec![5; n_good]), voice.clone(), None, Duration::ZERO);
+            let mut batch = vec![bad, good];
+            BatchEngine::run(&mut vocoder, &mut batch).expect("the engine is not at fault");
+            assert!(batch.is_empty(), "none comes again");
+            assert!(matches!(bad_reply.try_recv(), Ok(Err(VocodeError::Sound(_)))));
+            assert!(matches!(good_reply.try_recv(), Ok(Ok(_))));
+        }
         let wrong = vocoder.checked(vec![0.0; 960 * 7], &window(vec![0; 9])).expect_err("two tokens short");
         assert!(wrong.to_string().contains("6720 samples for 9 tokens, which have 8640"), "{wrong}");
         let nan = vocoder.checked(vec![f32::NAN; 960], &window(vec![0])).expect_err("no sound");
