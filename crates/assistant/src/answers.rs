@@ -90,7 +90,7 @@ fn counted(words: &[String]) -> Option<String> {
         [] => (1, 10),
     };
     let step = if from <= to { 1 } else { -1 };
-    let n = (from.abs_diff(to) as i64).saturating_add(1).min(MAX_COUNTED);
+    let n = i64::try_from(from.abs_diff(to)).unwrap_or(i64::MAX).saturating_add(1).min(MAX_COUNTED);
     let spoken: Vec<String> = (0..n).map(|i| numbers::spoken((from + i * step) as f64)).collect();
     Some(format!("{}.", spoken.join(", ")))
 }
