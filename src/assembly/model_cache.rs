@@ -107,7 +107,7 @@ impl<T: CachedValue> ModelCache<T> {
             }
             Err(error) => {
                 drop(place);
-                self.forget_empty(name, &item);
+                self.forget_empty(name, item);
                 Err(ModelCacheError::Load(error))
             }
         }
@@ -145,13 +145,18 @@ impl<T: CachedValue> ModelCache<T> {
             slot.last_used = now;
             return Ok((slot.item.clone(), Vec::new()));
         }
+        let idle = state.slots.iter().filter(|(_, slot)| !slot.is_in_use());
+        let mut idle: Vec<(u64, String)> = idle.map(|(name, slot)| (slot.last_used, name.clone())).collect();
+        idle.sort_unstable();
+        // Where all of them are not enough, none leaves.
+        let n_leaving = (0..=idle.len()).find(|n| self.has_room(&state, bytes, in_place_of, &idle[..*n]));
+        let Some(n_leaving) = n_leaving else {
+            let in_use = || staying(&state, &idle);
+            let used_mb = in_use().map(|(_, slot)| slot.bytes).sum::<u64>() / 1_000_000;
+            return Err(ModelCacheError::Full { name: name.into(), n_in_use: in_use().count(), used_mb });
+        };
         let mut left = Vec::new();
-        while !self.has_room(&state, bytes, in_place_of) {
-            let idle = state.slots.iter().filter(|(_, slot)| !slot.is_in_use());
-            let Some(oldest) = idle.min_by_key(|(_, slot)| slot.last_used).map(|(name, _)| name.clone()) else {
-                let used_mb = state.slots.values().map(|slot| slot.bytes).sum::<u64>() / 1_000_000;
-                return Err(ModelCacheError::Full { name: name.into(), n_in_use: state.slots.len(), used_mb });
-            };
+        for (_, oldest) in idle.into_iter().take(n_leaving) {
             tracing::info!(model = oldest, "unloaded to make room");
             left.extend(state.slots.remove(&oldest));
         }
@@ -160,16 +165,25 @@ impl<T: CachedValue> ModelCache<T> {
         Ok((item, left))
     }
 
-    fn has_room(&self, state: &CacheState<T>, bytes: u64, in_place_of: Option<&str>) -> bool {
-        let staying = || state.slots.iter().filter(|(name, _)| Some(name.as_str()) != in_place_of);
+    /// Whether there is room without the models that leave.
+    fn has_room(
+        &self,
+        state: &CacheState<T>,
+        bytes: u64,
+        in_place_of: Option<&str>,
+        leaving: &[(u64, String)],
+    ) -> bool {
+        let staying = || staying(state, leaving).filter(|(name, _)| Some(name.as_str()) != in_place_of);
         let used: u64 = staying().map(|(_, slot)| slot.bytes).sum();
         staying().count() < self.limits.max_loaded && self.limits.max_bytes.is_none_or(|max| used + bytes <= max)
     }
 
-    /// Removes a slot that was never filled, so that later calls try again.
-    fn forget_empty(&self, name: &str, item: &Arc<Mutex<Option<T>>>) {
+    /// Removes a slot that was never filled, unless another caller waits to fill it.
+    fn forget_empty(&self, name: &str, item: Arc<Mutex<Option<T>>>) {
         let mut state = self.lock();
-        if state.slots.get(name).is_some_and(|slot| Arc::ptr_eq(&slot.item, item)) {
+        drop(item);
+        let is_empty = |slot: &Slot<T>| slot.item.lock().unwrap_or_else(PoisonError::into_inner).is_none();
+        if state.slots.get(name).is_some_and(|slot| Arc::strong_count(&slot.item) == 1 && is_empty(slot)) {
             state.slots.remove(name);
         }
     }
@@ -177,6 +191,14 @@ impl<T: CachedValue> ModelCache<T> {
     fn lock(&self) -> MutexGuard<'_, CacheState<T>> {
         self.state.lock().expect("no panic while locked")
     }
+}
+
+/// The slots without those of the models that leave.
+fn staying<'a, T>(
+    state: &'a CacheState<T>,
+    leaving: &'a [(u64, String)],
+) -> impl Iterator<Item = (&'a String, &'a Slot<T>)> {
+    state.slots.iter().filter(move |(name, _)| leaving.iter().all(|(_, one)| one != *name))
 }
 
 #[cfg(test)]
@@ -241,10 +263,13 @@ mod tests {
         holds(&cache, &["b", "c"]);
         let error = take(&cache, "d", 5_000_000).unwrap_err();
         assert_eq!(error, ModelCacheError::Full { name: "d".into(), n_in_use: 1, used_mb: 6 });
+        holds(&cache, &["b", "c"]);
         drop(c);
         take(&cache, "d", 10_000_000).unwrap();
         holds(&cache, &["d"]);
         assert!(matches!(take(&cache, "huge", 10_000_001), Err(ModelCacheError::Full { .. })));
+        // None leaves for what finds no room even so.
+        holds(&cache, &["d"]);
     }
 
     #[test]
@@ -254,6 +279,30 @@ mod tests {
         holds(&cache, &[]);
         take(&cache, "b", 1).unwrap();
         assert!(cache.forget("b") && cache.forget("b"));
+    }
+
+    #[test]
+    fn who_waited_for_a_load_that_failed_fills_the_same_place() {
+        let cache = &cache(1, None);
+        std::thread::scope(|scope| {
+            let ((go, wait), (loads, loading)) = (mpsc::channel::<()>(), mpsc::channel::<()>());
+            let broken = move || {
+                loads.send(()).unwrap();
+                wait.recv().unwrap();
+                Err("broken")
+            };
+            let first = scope.spawn(move || cache.take("a", 1, None, broken));
+            loading.recv().unwrap();
+            let second = scope.spawn(move || take(cache, "a", 1));
+            while Arc::strong_count(&cache.lock().slots["a"].item) < 3 {
+                std::thread::yield_now();
+            }
+            go.send(()).unwrap();
+            assert_eq!(first.join().unwrap().unwrap_err(), ModelCacheError::Load("broken"));
+            let second = second.join().unwrap().unwrap();
+            let third = take(cache, "a", 1).unwrap();
+            assert!(Arc::ptr_eq(&second.0, &third.0), "it is cached");
+        });
     }
 
     #[test]
