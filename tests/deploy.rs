@@ -87,10 +87,12 @@ fn nats_accepts_the_secrets_with_both_configurations() {
     assert_eq!(fs::metadata(&folder).expect("made").permissions().mode() & 0o777, 0o700);
     let before = contents(&folder);
 
-    // Again: nothing is replaced; a certificate that was removed is made anew.
+    // Again: nothing is replaced; a certificate that was removed is made anew, a folder that others could read is closed.
     fs::remove_file(folder.join("nats.crt")).expect("removed");
+    fs::set_permissions(&folder, fs::Permissions::from_mode(0o755)).expect("opened");
     let made = make_secrets(&folder);
     assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+    assert_eq!(fs::metadata(&folder).expect("it stays").permissions().mode() & 0o777, 0o700);
     let after = contents(&folder);
     assert_eq!(before.keys().collect::<Vec<_>>(), after.keys().collect::<Vec<_>>());
     for (path, text) in &before {
