@@ -60,7 +60,7 @@ fn config_check_finds_what_serve_refuses_to_start_with() {
     std::fs::write(&file, "x").expect("written");
     let below = format!("{}/below", file.display());
     let file = file.to_str().expect("Unicode");
-    let cases: [(&[(&str, &str)], &str); 15] = [
+    let cases: [(&[(&str, &str)], &str); 17] = [
         (&[("ANTIPHON_SERVER__API_KEYS_FILE", "nowhere.keys")], "nowhere.keys cannot be read"),
         (&[("ANTIPHON_API_KEYS", "good-key-1234567 \u{e9}t\u{e9}")], "environment variable ANTIPHON_API_KEYS, key 2"),
         (&[("ANTIPHON_SERVER__LISTEN", "0.0.0.0:0")], "refusing to listen on 0.0.0.0:0 without keys"),
@@ -71,6 +71,11 @@ fn config_check_finds_what_serve_refuses_to_start_with() {
             &[("ANTIPHON_SERVER__LISTEN", "127.0.0.1:9"), ("ANTIPHON_SERVER__PROBE_LISTEN", "127.0.0.1:9")],
             "server.probe_listen: server.listen listens on 127.0.0.1:9 already",
         ),
+        (
+            &[("ANTIPHON_SERVER__LISTEN", "127.0.0.1:9"), ("ANTIPHON_SIP__LISTEN", "127.0.0.1:9")],
+            "sip.listen: server.listen listens on 127.0.0.1:9 already",
+        ),
+        (&[("ANTIPHON_SIP__LISTEN", "192.0.2.1:5060")], "sip.listen: cannot listen on 192.0.2.1:5060"),
         (
             &[("ANTIPHON_API_KEYS", "sk-one-of-ours-1234567890"), ("ANTIPHON_WYOMING__LISTEN", "127.0.0.1:0")],
             "wyoming.key names no API key",

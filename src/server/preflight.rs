@@ -37,6 +37,7 @@ pub async fn problems(config: &Config) -> Vec<String> {
         ("wyoming.listen", &config.wyoming.listen),
         ("telephony.audiosocket_listen", &config.telephony.audiosocket_listen),
         ("rtc.listen", &config.rtc.listen),
+        ("sip.listen", &config.sip.listen),
         ("sip.tls_listen", &config.sip.tls_listen),
     ] {
         if written.is_empty() {
