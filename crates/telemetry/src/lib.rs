@@ -101,7 +101,7 @@ impl Metrics {
         ActiveSession(self.0.sessions_active.clone())
     }
 
-    /// Records a session that was rejected because the server is full.
+    /// Records a session that was rejected.
     pub fn session_rejected(&self) {
         self.0.sessions_rejected.add(1);
     }

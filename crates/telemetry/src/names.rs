@@ -23,7 +23,7 @@ pub(super) static TTS_SLOTS_IN_USE: Family =
 pub(super) static QUEUE_DEPTH: Family = Family::gauge("voice_queue_depth", "Queue depth, by queue.").by(&["queue"]);
 pub(super) static SESSIONS: Family = Family::counter("antiphon_sessions_total", "Sessions started.");
 pub(super) static SESSIONS_REJECTED: Family =
-    Family::counter("antiphon_sessions_rejected_total", "Sessions rejected because the server was full.");
+    Family::counter("antiphon_sessions_rejected_total", "Sessions rejected: a limit, the load, or no workers.");
 pub(super) static TURNS: Family = Family::counter("antiphon_turns_total", "User turns ended.");
 pub(super) static RESPONSES: Family =
     Family::counter("antiphon_responses_total", "Responses ended, by outcome.").by(&["outcome"]);
@@ -51,7 +51,7 @@ pub(super) static SPECULATION_WASTED: Family = Family::counter(
 );
 pub(super) static COMPUTE: Family = Family::counter(
     "antiphon_compute_milliseconds_total",
-    "Busy time of engines in sessions, by stage, kind (cpu, gpu) and waste.",
+    "Busy time of engines in sessions and the speech API, by stage, kind (cpu, gpu) and waste.",
 )
 .by(&["stage", "kind", "waste"]);
 pub(super) static UNDERRUNS: Family = Family::counter(
