@@ -64,7 +64,9 @@ impl Metrics {
             registry.series(&names::COMPUTE, &[stage, "cpu", "none"]);
         }
         for stage in ["llm", "tts", "none"] {
-            registry.series(&names::FAILED_RESPONSES, &["response_failed", stage]);
+            for code in ["response_failed", "engine_unavailable"] {
+                registry.series(&names::FAILED_RESPONSES, &[code, stage]);
+            }
         }
         for endpoint in Endpoint::ALL {
             for outcome in names::REQUEST_OUTCOMES {
@@ -271,6 +273,8 @@ mod tests {
         assert_eq!(value(&text, "antiphon_sessions_rejected_total "), Some(1.0));
         assert_eq!(value(&text, "antiphon_responses_total{outcome=\"cancelled\"} "), Some(1.0));
         assert_eq!(value(&text, "antiphon_responses_total{outcome=\"completed\"} "), Some(0.0));
+        let failed = "antiphon_failed_responses_total{code=\"engine_unavailable\",stage=\"llm\"} ";
+        assert_eq!(value(&text, failed), Some(0.0), "a rate needs the zero before the first failure");
         assert_eq!(value(&text, "antiphon_errors_total{code=\"invalid_value\"} "), Some(2.0));
         assert_eq!(value(&text, "antiphon_bytes_in_total "), Some(960.0));
         drop(session);
