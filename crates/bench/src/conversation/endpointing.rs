@@ -145,7 +145,7 @@ pub(super) struct Point {
     /// Pauses that were cut, of all.
     pub(super) n_cut: usize,
     pub(super) n_pauses: usize,
-    /// Mean from a turn's end to the decision; of the turns whose end was found.
+    /// Mean from a turn's end to the decision; of the turns whose end was found. Infinite where none was.
     pub(super) latency_ms: f64,
     pub(super) n_turns: usize,
     pub(super) n_endless: usize,
@@ -219,7 +219,10 @@ pub(super) fn point<'a>(turns: impl IntoIterator<Item = &'a HeardTurn>, setting:
         latencies.extend(decisions.into_iter().find(|at| *at >= end_ms).map(|at| at - end_ms));
     }
     let n_ended = latencies.len();
-    let latency_ms = latencies.iter().sum::<f64>() / n_ended.max(1) as f64;
+    let latency_ms = match n_ended {
+        0 => f64::INFINITY,
+        n => latencies.iter().sum::<f64>() / n as f64,
+    };
     Point { setting, n_cut, n_pauses, latency_ms, n_turns, n_endless: n_turns - n_ended }
 }
 
@@ -304,6 +307,16 @@ mod tests {
         assert_eq!(at(400), (2, 3, 400.0, 0));
         assert_eq!(at(800), (1, 3, 800.0, 0));
         assert_eq!(at(1_200), (0, 3, 1_200.0, 0));
+    }
+
+    #[test]
+    fn a_setting_that_ends_no_turn_is_not_the_fastest() {
+        let silent = heard(&[(200, 1_000), (1_600, 2_400)]);
+        let windows = silent.windows.iter().map(|window| WindowFeatures { probability: 0.02, peak: 5, ..*window });
+        let silent = HeardTurn { windows: windows.collect(), ..silent };
+        let point = point([&silent], Setting::Silence { threshold: 0.7, silence_ms: 100 });
+        assert_eq!((point.n_cut, point.latency_ms, point.n_endless), (0, f64::INFINITY, 1));
+        assert_eq!((cutoffs_at(&[point], 600.0), latency_at(&[point], 5.0)), (None, Some(f64::INFINITY)));
     }
 
     #[test]

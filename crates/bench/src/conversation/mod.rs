@@ -559,8 +559,10 @@ async fn swept_with_words(
 fn curve_figures(section: &mut Section, curve: &[Point], of: &str) {
     let n_pauses = curve.first().map_or(0, |point| point.n_pauses);
     let n_turns = curve.first().map_or(0, |point| point.n_turns);
-    for budget_ms in [300.0, 600.0] {
-        if let Some(percent) = endpointing::cutoffs_at(curve, budget_ms) {
+    // Without a pause there is nothing to cut off.
+    let budgets_ms: &[f64] = if n_pauses > 0 { &[300.0, 600.0] } else { &[] };
+    for budget_ms in budgets_ms {
+        if let Some(percent) = endpointing::cutoffs_at(curve, *budget_ms) {
             let figure = format!("false cutoffs at {budget_ms:.0} ms mean latency{of}");
             section.figures.push(Figure::new(figure, Unit::Of("%"), percent, n_pauses));
         }
@@ -576,9 +578,12 @@ fn curve_figures(section: &mut Section, curve: &[Point], of: &str) {
 /// What the waits do as they are.
 fn own_figures(section: &mut Section, curve: &[Point], of: &str) {
     let Some(own) = curve.iter().find(|point| point.setting == Setting::Adaptive { factor: 1.0 }) else { return };
-    let cutoffs = Figure::new(format!("false cutoffs as it is{of}"), Unit::Of("%"), own.cutoff_percent(), own.n_pauses);
+    if own.n_pauses > 0 {
+        let name = format!("false cutoffs as it is{of}");
+        section.figures.push(Figure::new(name, Unit::Of("%"), own.cutoff_percent(), own.n_pauses));
+    }
     let latency = Figure::new(format!("mean latency as it is{of}"), Unit::Ms, own.latency_ms, own.n_turns);
-    section.figures.extend([cutoffs, latency]);
+    section.figures.push(latency);
 }
 
 fn point_line(point: &Point) -> String {
@@ -586,13 +591,12 @@ fn point_line(point: &Point) -> String {
         Setting::Silence { threshold, silence_ms } => format!("{threshold:.1}, {silence_ms:>5} ms"),
         Setting::Adaptive { factor } => format!("{factor:>5.2}"),
     };
-    let mut line = format!(
-        "  {setting}: {:>5.1} % ({} of {}); {:.0} ms",
-        point.cutoff_percent(),
-        point.n_cut,
-        point.n_pauses,
-        point.latency_ms
-    );
+    let latency = match point.latency_ms.is_finite() {
+        true => format!("{:.0} ms", point.latency_ms),
+        false => "never".to_owned(),
+    };
+    let Point { n_cut, n_pauses, .. } = point;
+    let mut line = format!("  {setting}: {:>5.1} % ({n_cut} of {n_pauses}); {latency}", point.cutoff_percent());
     if point.n_endless > 0 {
         line += &format!(" ({} of {} turns did not end)", point.n_endless, point.n_turns);
     }
@@ -638,6 +642,29 @@ mod tests {
             "type": "server_vad", "silence_duration_ms": 300, "ignore_backchannels": true, "speaker_lock": true,
         });
         assert_eq!(detection(&plan), expected);
+    }
+
+    #[test]
+    fn without_a_pause_there_is_no_rate_of_false_cutoffs() {
+        let point = |factor, n_pauses, latency_ms| Point {
+            setting: Setting::Adaptive { factor },
+            n_cut: 0,
+            n_pauses,
+            latency_ms,
+            n_turns: 2,
+            n_endless: 0,
+        };
+        let names = |n_pauses| {
+            let curve = [point(0.5, n_pauses, 200.0), point(1.0, n_pauses, f64::INFINITY)];
+            let mut section = Section::default();
+            curve_figures(&mut section, &curve, "");
+            own_figures(&mut section, &curve, "");
+            section.figures.into_iter().map(|figure| figure.name).collect::<Vec<_>>()
+        };
+        let latencies = ["mean latency at 5 % false cutoffs", "mean latency at 10 % false cutoffs", "mean latency as it is"];
+        assert_eq!(names(0), latencies);
+        assert_eq!(names(3).iter().filter(|name| name.starts_with("false cutoffs")).count(), 3);
+        assert!(point_line(&point(1.0, 3, f64::INFINITY)).ends_with("(0 of 3); never"));
     }
 
     #[test]
