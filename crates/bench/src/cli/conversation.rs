@@ -24,7 +24,8 @@ Needs the models that make run installs; ANTIPHON_MODELS__DIR names their folder
 repository, whose clips it uses. docs/developing/conversation-quality.md has the definitions of the measures.
 With --rig, as antiphon-bench peers has it, a pipecat bot has the same conversations, with the same models.
 
-Exit codes: 0 done   1 it could not be measured   2 wrong usage")]
+Exit codes: 0 done   1 it could not be measured, or with --strict a conversation failed or the machine fell behind
+2 wrong usage")]
 pub struct ConversationArgs {
     /// A few dozen turns
     #[arg(long)]
@@ -95,7 +96,7 @@ pub struct ConversationArgs {
     /// Print one JSON object
     #[arg(long)]
     json: bool,
-    /// Exit with 1 when the machine fell behind
+    /// Exit with 1 when a conversation failed or the machine fell behind
     #[arg(long)]
     strict: bool,
 }

@@ -108,9 +108,8 @@ pub struct ConversationPlan {
 /// Runs everything. What fails is reported with its reason.
 pub async fn run(plan: &ConversationPlan, progress: Progress<'_>) -> Report {
     let mut report = Report::new(plan.quick);
-    match measure(plan, progress).await {
-        Ok(sections) => report.sections = sections,
-        Err(error) => report.sections.push(Section::failed("conversation", &error)),
+    if let Err(error) = measure(plan, &mut report.sections, progress).await {
+        report.sections.push(Section::failed("conversation", &error));
     }
     report
 }
@@ -123,7 +122,12 @@ struct Material {
     source: String,
 }
 
-async fn measure(plan: &ConversationPlan, progress: Progress<'_>) -> Result<Vec<Section>, BenchError> {
+/// Adds the sections that could be measured, also where a later one fails.
+async fn measure(
+    plan: &ConversationPlan,
+    sections: &mut Vec<Section>,
+    progress: Progress<'_>,
+) -> Result<(), BenchError> {
     if let Some(peer) = &plan.peer {
         peer.check()?;
     }
@@ -131,32 +135,44 @@ async fn measure(plan: &ConversationPlan, progress: Progress<'_>) -> Result<Vec<
         Some((layout, folder)) => published(*layout, folder.clone()).await?,
         None => composed(plan, progress).await?,
     };
+    let measured = measure_material(plan, &material, sections, progress).await;
+    if let Some(section) = sections.first_mut() {
+        section.notes.extend(material.notes);
+    }
+    measured
+}
+
+async fn measure_material(
+    plan: &ConversationPlan,
+    material: &Material,
+    sections: &mut Vec<Section>,
+    progress: Progress<'_>,
+) -> Result<(), BenchError> {
     let mut args = vec![name_of(Engines::Conversation)];
     let of_peer = plan.peer.iter().flat_map(|peer| peer.models.settings());
     for setting in of_peer.chain(plan.set.iter().cloned()) {
         args.extend(["--set".to_owned(), setting]);
     }
-    let mut sections = Vec::new();
     let are_held = !material.conversations.is_empty() && !plan.curve_only;
     if are_held {
         progress("conversation: the first start, which measures models that were never measured here");
         Hub::spawn(&plan.hub, &args).await?.stop().await;
-        sections.extend(with_hub(plan, &args, &material, progress).await?);
+        sections.extend(with_hub(plan, &args, material, progress).await?);
         if let Some(peer) = &plan.peer {
-            sections.extend(with_peer(plan, peer, &args, &material, progress).await?);
+            sections.extend(with_peer(plan, peer, &args, material, progress).await?);
         }
     }
     if !material.turns.is_empty() {
-        let (vad, mut heard) = heard(&material, progress).await?;
+        let (vad, mut heard) = heard(material, progress).await?;
         if are_held || plan.with_words {
-            sections.push(swept_with_words(plan, &args, &material, &vad, &mut heard, progress).await?);
+            sections.push(swept_with_words(plan, &args, material, &vad, &mut heard, progress).await?);
         }
-        sections.push(swept(&material, &vad, heard).await?);
+        sections.push(swept(material, &vad, heard).await?);
     }
-    if let Some(section) = sections.first_mut() {
-        section.notes.extend(material.notes);
+    match sections.is_empty() {
+        true => Err(BenchError::Clips("this data has conversations alone, and no turns for --curve".into())),
+        false => Ok(()),
     }
-    Ok(sections)
 }
 
 async fn composed(plan: &ConversationPlan, progress: Progress<'_>) -> Result<Material, BenchError> {
@@ -324,6 +340,12 @@ fn sections(
     judged: &[JudgedTurn],
     suffix: &str,
 ) -> Vec<Section> {
+    if runs.done.is_empty() {
+        let error = BenchError::Engine("not a single conversation could be held".into());
+        let mut section = Section::failed(format!("conversation{suffix}"), &error);
+        section.notes = runs.failures;
+        return vec![section];
+    }
     let mut sections = Vec::new();
     for split in [Split::Held, Split::Dev] {
         let of_split: Vec<&JudgedTurn> = judged.iter().filter(|turn| turn.split == split).collect();
@@ -348,6 +370,10 @@ fn sections(
     }
     if let Some(section) = sections.first_mut() {
         lateness(section, &runs.done);
+        let n_failed = runs.failures.len();
+        let n = runs.done.len() + n_failed;
+        let failed = Figure::new("conversations that failed", Unit::Count, n_failed as f64, n);
+        section.figures.push(failed.at_most(0.0));
         section.notes.extend(runs.failures);
     }
     sections
@@ -606,6 +632,7 @@ fn point_line(point: &Point) -> String {
 #[cfg(test)]
 mod tests {
     use super::scenario::Condition;
+    use super::scenario::tests::turn;
     use super::*;
 
     fn plan() -> ConversationPlan {
@@ -661,10 +688,36 @@ mod tests {
             own_figures(&mut section, &curve, "");
             section.figures.into_iter().map(|figure| figure.name).collect::<Vec<_>>()
         };
-        let latencies = ["mean latency at 5 % false cutoffs", "mean latency at 10 % false cutoffs", "mean latency as it is"];
-        assert_eq!(names(0), latencies);
+        let at_rates = ["mean latency at 5 % false cutoffs", "mean latency at 10 % false cutoffs"];
+        assert_eq!(names(0), [at_rates[0], at_rates[1], "mean latency as it is"]);
         assert_eq!(names(3).iter().filter(|name| name.starts_with("false cutoffs")).count(), 3);
         assert!(point_line(&point(1.0, 3, f64::INFINITY)).ends_with("(0 of 3); never"));
+    }
+
+    #[test]
+    fn conversations_that_fail_are_counted_and_without_any_other_nothing_is_measured() {
+        let conversation = Conversation {
+            split: Split::Held,
+            speaker: "a".into(),
+            condition: Condition::Clean,
+            turns: Vec::new(),
+            bed: Vec::new(),
+        };
+        let material =
+            Material { conversations: Vec::new(), turns: Vec::new(), notes: Vec::new(), source: "composed".into() };
+        let failures = || vec!["a conversation of b failed: refused".to_owned()];
+        let runs = |done| Runs { agent: "a hub".into(), done, failures: failures(), others: None };
+        let none = sections(&plan(), &material, runs(Vec::new()), &[], ", pipecat");
+        assert_eq!((none.len(), none[0].name.as_str()), (1, "conversation, pipecat"));
+        assert_eq!(none[0].failure.as_deref(), Some("not a single conversation could be held"));
+        assert_eq!(none[0].notes, failures());
+        let done = vec![Run { place: 0, conversation: &conversation, recorded: Recorded::default() }];
+        let turn = turn(Expected::Answer, &[(0, 500)]);
+        let judged = JudgedTurn::new((String::new(), &turn), String::new(), Split::Held, Condition::Clean, None);
+        let some = sections(&plan(), &material, runs(done), &[judged], "");
+        let figure = some[0].figures.iter().find(|figure| figure.name == "conversations that failed").expect("counted");
+        assert_eq!((figure.value, figure.n, figure.passes()), (1.0, 2, Some(false)));
+        assert_eq!(some[0].notes.last(), failures().first());
     }
 
     #[test]
