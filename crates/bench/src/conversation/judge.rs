@@ -85,8 +85,10 @@ pub(super) fn judge(turn: &Turn, observed: &Observed) -> Verdict {
         Expected::Yield => match over {
             Some(item) => {
                 let last = observed.sounds.iter().rfind(|sound| sound.item == item).map_or(0.0, |sound| sound.to_ms);
-                let is_cut = observed.cleared.iter().any(|at| *at >= onset_ms);
-                // A reply that ended by itself did not yield.
+                // A reply that ended by itself did not yield, though a later one may have been cut.
+                let is_later = |sound: &&Sound| sound.item > item && sound.from_ms >= last;
+                let next_ms = observed.sounds.iter().find(is_later).map_or(f64::INFINITY, |sound| sound.from_ms);
+                let is_cut = observed.cleared.iter().any(|at| *at >= onset_ms && *at <= next_ms);
                 let stop_ms = if is_cut { (last - onset_ms).max(0.0) } else { f64::INFINITY };
                 let decision_ms = (stop_ms + onset_ms - f64::from(turn.decided_ms)).max(0.0);
                 let verdict = Verdict {
@@ -244,6 +246,10 @@ mod tests {
         // It ended by itself.
         let ended = Observed { stops: vec![1_900.0], ..heard(&[(-900.0, 1_900.0, 3)]) };
         let verdict = judge(&interruption, &ended);
+        assert_eq!((verdict.stop_ms, verdict.yielded), (Some(f64::INFINITY), Some(false)));
+        // The answer that began in the interruption was cut, and not the reply before it.
+        let later = Observed { cleared: vec![1_200.0], ..heard(&[(-900.0, 300.0, 3), (800.0, 1_200.0, 4)]) };
+        let verdict = judge(&interruption, &later);
         assert_eq!((verdict.stop_ms, verdict.yielded), (Some(f64::INFINITY), Some(false)));
         assert_eq!(judge(&interruption, &heard(&[])).yielded, None, "there was no reply to interrupt");
         // A hold that is taken back within the interruption is no stop.
