@@ -184,12 +184,12 @@ fn profile(
     }
     let mut hub = base.hub.clone();
     if let Some(hold) = hold {
-        let from = format!("antiphon-bench stress, {} sessions", hold.main.n_sessions);
-        if let Some(percent) = hold.main.cpu_percent().filter(|percent| *percent > 0.0) {
+        let from = format!("antiphon-bench stress, {} sessions", hold.n_sessions());
+        if let Some(percent) = hold.cpu_percent().filter(|percent| *percent > 0.0) {
             hub.talking_cores = percent / 100.0;
             measured("hub.talking_cores", &from);
         }
-        if let Some(kib) = hold.main.memory_kib().filter(|kib| *kib > 0.0) {
+        if let Some(kib) = hold.memory_kib().filter(|kib| *kib > 0.0) {
             hub.talking_kib = kib;
             measured("hub.talking_kib", &from);
         }

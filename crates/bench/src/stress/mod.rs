@@ -309,20 +309,42 @@ impl MixedLoad {
         self.main.holds(objective) && waits.n_ended() == waits.len()
     }
 
+    /// All sessions, with those that are mixed in.
+    fn n_sessions(&self) -> usize {
+        let n_bad = self.bad.as_ref().map_or(0, |bad| bad.n_sessions);
+        let n_slow = self.slow.map_or(0, |slow| slow.sessions);
+        self.main.n_sessions + n_bad + n_slow
+    }
+
+    /// CPU time of the server per session, in per cent of a core: its process serves all sessions.
+    fn cpu_percent(&self) -> Option<f64> {
+        self.main.cpu_percent().map(|of_main| of_main * self.main_share())
+    }
+
+    /// Peak increase of anonymous memory per session, in KiB.
+    fn memory_kib(&self) -> Option<f64> {
+        self.main.memory_kib().map(|of_main| of_main * self.main_share())
+    }
+
+    /// The sessions on good networks as a share of all.
+    fn main_share(&self) -> f64 {
+        self.main.n_sessions as f64 / self.n_sessions().max(1) as f64
+    }
+
     fn figures(&self, section: &mut Section, name: &str, objective_ms: f64) {
         let main = &self.main;
         let waits = main.waits();
+        let n = self.n_sessions();
         let count = |what: &str, n: usize, of: usize| Figure::new(format!("{name}: {what}"), Unit::Count, n as f64, of);
-        section.figures.push(count("sessions", main.n_sessions, main.n_sessions));
+        section.figures.push(count("sessions", n, n));
         for (percent, bound) in [(50.0, None), (95.0, Some(objective_ms)), (99.0, None)] {
             section.percentile(&format!("{name}: voice-to-voice"), &waits, percent, bound);
         }
         section.figures.push(count("turns not answered", waits.len() - waits.n_ended(), waits.len()).at_most(0.0));
         section.figures.push(count("mixed up", main.mix_ups().len(), main.turns.len()).at_most(0.0));
         section.percentile(&format!("{name}: silence after an interruption"), &main.silences(), 95.0, None);
-        let n = main.n_sessions;
-        let share = main.cpu_percent().map(|value| (Unit::PercentOfCore, "processor time a session", value));
-        let memory = main.memory_kib().map(|value| (Unit::KiB, "memory a session", value));
+        let share = self.cpu_percent().map(|value| (Unit::PercentOfCore, "processor time a session", value));
+        let memory = self.memory_kib().map(|value| (Unit::KiB, "memory a session", value));
         for (unit, what, value) in share.into_iter().chain(memory) {
             section.figures.push(Figure::new(format!("{name}: {what}"), unit, value, n));
         }
@@ -351,7 +373,7 @@ impl MixedLoad {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::load::TurnRecord;
+    use crate::load::{Sample, TurnRecord};
 
     #[test]
     fn a_phase_with_a_turn_without_an_answer_is_not_held() {
@@ -364,5 +386,27 @@ mod tests {
         };
         assert!(mixed(Some(wait)).holds(objective));
         assert!(!mixed(None).holds(objective), "p95 alone does not see it");
+    }
+
+    #[test]
+    fn the_cost_of_the_server_is_divided_by_all_sessions() {
+        let at = Duration::from_secs;
+        let sample = |s, cpu_s, anonymous| Sample { at: at(s), cpu_s, resident: 0, anonymous };
+        let main = Outcome {
+            n_sessions: 6,
+            before: Some(sample(0, 0.0, 0)),
+            samples: vec![sample(1, 0.0, 0), sample(11, 1.0, 10 << 20)],
+            took: at(12),
+            ..Outcome::default()
+        };
+        let bad = Some(Outcome { n_sessions: 3, ..Outcome::default() });
+        let slow = Some(SlowReaders { sessions: 1, ..SlowReaders::default() });
+        let mixed = MixedLoad { main, bad, slow };
+        let percent = mixed.cpu_percent().expect("samples");
+        let kib = mixed.memory_kib().expect("samples");
+        assert!((percent - 1.0).abs() < 1e-9 && (kib - 1024.0).abs() < 1e-6, "{percent} {kib}");
+        let mut section = Section::new("stress", "");
+        mixed.figures(&mut section, "hold", 800.0);
+        assert_eq!((section.figures[0].name.as_str(), section.figures[0].value), ("hold: sessions", 10.0));
     }
 }
