@@ -75,7 +75,10 @@ pub async fn measure(
 ) -> Result<Profile, BenchError> {
     progress("stress: the turns of one session");
     let one = load::Load { barge_in: 0.0, ..plan.load(1, Length::Turns(n_turns)) };
-    let outcome = load::run(one, progress).await?;
+    let mut outcome = load::run(one, progress).await?;
+    if let Some((_, error)) = outcome.broken.pop() {
+        return Err(error.into());
+    }
     let records = records(plan, outcome.counted().count().clamp(1, PAGE)).await?;
     let n_speculative = records.iter().filter(|record| is_speculative(record)).count();
     if n_speculative > 0 {
@@ -234,7 +237,7 @@ fn profile(
         card: None,
         conversation: Conversation {
             turns_per_minute: turns_per_minute(one).unwrap_or(base.conversation.turns_per_minute),
-            speech_s: Samples(plan.clips[0].samples.len() as u64).duration(RATE).as_secs_f64(),
+            speech_s: speech_s(&plan.clips, one),
             reply_s: turns.iter().map(|turn| turn.reply).sum::<f64>() / turns.len() as f64 / 1e3,
             talking_share: 1.0,
         },
@@ -302,6 +305,13 @@ impl KnownStage {
     }
 }
 
+/// Mean length of the questions, in seconds.
+fn speech_s(clips: &load::Clips, one: &Outcome) -> f64 {
+    let length_s =
+        |turn: &load::TurnRecord| Samples(clips[turn.clip].samples.len() as u64).duration(RATE).as_secs_f64();
+    one.turns.iter().map(length_s).sum::<f64>() / one.turns.len().max(1) as f64
+}
+
 /// Turns a minute from the times at which questions ended.
 fn turns_per_minute(one: &Outcome) -> Option<f64> {
     let at: Vec<f64> = one.turns.iter().map(|turn| turn.at.as_secs_f64()).collect();
@@ -365,6 +375,18 @@ mod tests {
         let service = Service::Runs { slots: 4, runs_per_request: 7.0, points, variation: 0.0 };
         assert_eq!((stage.requests_per_turn, stage.service), (2.0, service));
         assert_eq!(runs.sources("one session", &[]).map(|source| source.measured), [true, false]);
+    }
+
+    #[test]
+    fn the_length_of_speech_is_that_of_all_questions() {
+        let clip = |n_seconds: usize| {
+            let samples = vec![1_000; n_seconds * RATE.hz() as usize];
+            load::Clip::new("tone", load::Sign::Unknown, samples).expect("loud")
+        };
+        let clips = load::Clips::asked(vec![clip(1), clip(4)]).expect("two");
+        let asked = |clip| load::TurnRecord { clip, ..load::TurnRecord::asked(Duration::ZERO, None) };
+        let one = Outcome { turns: vec![asked(0), asked(1), asked(1)], ..Outcome::default() };
+        assert_eq!(speech_s(&clips, &one), 3.0);
     }
 
     #[test]
