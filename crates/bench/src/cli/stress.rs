@@ -319,7 +319,7 @@ impl StressArgs {
         let calibration: Calibration = calibrated.map_err(failed)?;
         let s = length.as_secs();
         let how = format!("{}, {s} s a load; the hub neither speculates nor sheds load", self.engines_shown());
-        let report = Report::of(calibration.section(how));
+        let report = Report { quick: self.quick, ..Report::of(calibration.section(how)) };
         if let Some(path) = &self.json {
             let mut json = report.json();
             json["calibration"] = calibration.json();
