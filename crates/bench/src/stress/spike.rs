@@ -113,9 +113,10 @@ impl Spike {
         self.base.main.turns.iter().chain(&self.crowd.turns).filter(|turn| turn.wait.is_none()).count()
     }
 
-    /// Goodput during the spike as a multiple of that before it.
+    /// Goodput during the spike as a multiple of that before it; 0 where there was none before.
     fn kept(&self) -> f64 {
-        self.goodput[1] / self.goodput[0].max(1e-9)
+        let [before, during, _] = self.goodput;
+        if before > 0.0 { during / before } else { 0.0 }
     }
 
     /// Whether those admitted kept the objective, each turn was answered, no session was cut off, the others were
@@ -275,6 +276,16 @@ mod tests {
         assert_eq!(section.notes, ["spike: Retry-After of refusals, in seconds: 3"]);
         let cut = Outcome { broken: vec![(0, full()), (1, full())], ..crowd(40) };
         assert!(!spike(cut).holds(objective));
+    }
+
+    #[test]
+    fn goodput_that_was_not_there_before_is_not_kept() {
+        let objective = Duration::from_millis(800);
+        let mut base = outcome(60.0, (0.0, 0.0));
+        base.turns.retain(|turn| turn.at >= Duration::from_secs(20));
+        let spike = Spike::of(alone(base), Outcome::default(), TIMES, objective);
+        assert_eq!((spike.goodput[0], spike.kept()), (0.0, 0.0));
+        assert!(spike.goodput[1] > 0.0 && !spike.holds(objective));
     }
 
     #[test]
