@@ -77,8 +77,10 @@ pub(super) fn add_to(section: &mut Section, calls: &[JudgedCall]) {
     }
     let n_people = calls.iter().filter(|call| call.label == Label::Person).count();
     let n_taken = calls.iter().filter(|call| call.is_taken_for_machine()).count();
-    let taken = share("people taken for machines".into(), n_taken, n_people);
-    section.figures.push(taken.at_most(TAKEN_PERCENT));
+    if n_people > 0 {
+        let taken = share("people taken for machines".into(), n_taken, n_people);
+        section.figures.push(taken.at_most(TAKEN_PERCENT));
+    }
     let mut decided = Waits::default();
     for call in calls {
         match call.trace.reports.last() {
@@ -144,6 +146,10 @@ mod tests {
         assert_eq!(value("last word to the decision p50"), Some(700.0));
         assert_eq!(value("last word to the decision p95"), Some(f64::INFINITY));
         assert_eq!(value("decisions that changed"), Some(1.0));
+        let mut machines = Section::new("answers", "");
+        add_to(&mut machines, &calls[2..]);
+        let of_people = machines.figures.iter().filter(|figure| figure.name.contains("people"));
+        assert_eq!(of_people.count(), 0, "no person was called");
         assert_eq!(section.notes.len(), 2, "{:?}", section.notes);
         assert!(section.notes[0].starts_with("person, found voicemail at -0.1 s: \"Hello?\" by kokoro af_heart"));
         assert!(section.notes[1].starts_with("voicemail, found nothing: "), "{}", section.notes[1]);
