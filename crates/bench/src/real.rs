@@ -180,6 +180,10 @@ fn recognition(section: &mut Section, outcome: &Outcome, clips: &Clips) {
     section.percentile("first words shown after the onset", &first_words, 50.0, Some(FIRST_WORDS_MS));
     section.percentile("first words shown after the onset", &first_words, 95.0, None);
     section.figures.push(changed.figure("words shown that changed").at_most(CHANGED_PERCENT));
+    let n_broken = outcome.broken.len() as f64;
+    let broken = Figure::new("whole clips: sessions broken off", Unit::Count, n_broken, outcome.n_sessions);
+    section.figures.push(broken.at_most(0.0));
+    section.notes.extend(outcome.broken.iter().map(|(_, error)| format!("whole clips: {error}")));
 }
 
 /// Of the words that were shown, how many are not the beginning of the transcript: the least number of errors over all its
@@ -295,6 +299,19 @@ mod tests {
         share.add(2, 70);
         assert_eq!((share.figure("x").value, share.figure("x").n), (3.0, 100));
         assert_eq!(Share::default().figure("x").value, 0.0);
+    }
+
+    #[test]
+    fn a_session_that_broke_off_before_its_first_clip_misses_a_gate() {
+        let clip = Clip::new("x", Sign::Unknown, vec![5_000, -5_000]).expect("loud");
+        let clips = Clips::asked(vec![clip]).expect("one");
+        let broken = vec![(0, antiphon_client::ClientError::Silent)];
+        let outcome = Outcome { n_sessions: 1, broken, ..Outcome::default() };
+        let mut section = Section::default();
+        recognition(&mut section, &outcome, &clips);
+        let missed: Vec<_> = section.figures.iter().filter(|figure| figure.passes() == Some(false)).collect();
+        assert_eq!((missed.len(), missed[0].name.as_str()), (1, "whole clips: sessions broken off"));
+        assert_eq!(section.notes.len(), 1);
     }
 
     #[test]
