@@ -169,7 +169,8 @@ impl Outcome {
     pub fn verdict(&self, objective: Duration) -> String {
         let p95 = match self.waits().percentile(95.0) {
             Some(ms) if ms.is_finite() => format!("at p95 {ms:.0} ms"),
-            _ => "with more than one turn in twenty not answered".into(),
+            Some(_) => "with more than one turn in twenty not answered".into(),
+            None => "without a turn behind the warm-up".into(),
         };
         let objective_ms = objective.as_millis();
         let is = if self.holds(objective) { "served" } else { "NOT served" };
@@ -268,5 +269,21 @@ fn push(waits: &mut Waits, wait: Option<Duration>) {
     match wait {
         Some(wait) => waits.push(wait),
         None => waits.push_endless(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_run_whose_turns_are_all_of_the_warm_up_says_so() {
+        let wait = Some(Duration::from_millis(300));
+        let warm_up = TurnRecord { warm_up: true, ..TurnRecord::asked(Duration::ZERO, wait) };
+        let verdict = |turns| Outcome { n_sessions: 1, turns, ..Outcome::default() }.verdict(Duration::from_secs(2));
+        let without = verdict(vec![warm_up]);
+        assert!(without.starts_with("1 session without a turn behind the warm-up: NOT served"), "{without}");
+        let unanswered = verdict(vec![TurnRecord::asked(Duration::ZERO, None)]);
+        assert!(unanswered.contains("with more than one turn in twenty not answered"), "{unanswered}");
     }
 }
