@@ -160,7 +160,9 @@ pub(super) async fn run(args: VoiceArgs) -> Result<(), CliError> {
     let outcome = shown.expect("at least one size is tried");
     args.write_report(&outcome, &search, objective)?;
     match (mix_ups, outcome.broken.len()) {
-        (0, 0) if args.strict && !outcome.holds(objective) => Err(CliError::Failed("the objective was missed".into())),
+        (0, n) if args.strict && (n == 0 || args.search) && !outcome.holds(objective) => {
+            Err(CliError::Failed("the objective was missed".into()))
+        }
         (0, 0) => Ok(()),
         (0, _) if args.search => Ok(()),
         (0, n) => Err(CliError::Failed(format!("{n} sessions broke off"))),
