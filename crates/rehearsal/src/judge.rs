@@ -150,7 +150,7 @@ fn turn_report(recording: &Recording, place: usize) -> TurnReport {
 fn measures(recording: &Recording) -> Measures {
     let mut answers: Vec<u64> = recording.turns.iter().filter_map(|turn| answer_ms(recording, turn)).collect();
     answers.sort_unstable();
-    let interruptions = recording.turns.iter().filter(|turn| is_interrupted(recording, turn)).count();
+    let interruptions = recording.turns.iter().map(|turn| n_interruptions(recording, turn)).sum();
     Measures {
         seconds: recording.ended_ms / 1e3,
         answer_p50_ms: answers.get(answers.len().saturating_sub(1) / 2).copied(),
@@ -177,11 +177,13 @@ fn stopped_ms(recording: &Recording, turn: &RecordedTurn) -> Option<u64> {
     Some(whole((last.to_ms - speech.from_ms).max(0.0)))
 }
 
-/// Whether a new reply begins while the caller speaks.
-fn is_interrupted(recording: &Recording, turn: &RecordedTurn) -> bool {
-    let Some(speech) = turn.speech else { return false };
-    let begins = |sound: &Sound| sound.item >= turn.first_item && sound.from_ms > speech.from_ms;
-    recording.playout.sounds.iter().any(|sound| begins(sound) && sound.from_ms < speech.to_ms - OVERLAP_MS)
+/// How many new replies begin while the caller speaks.
+fn n_interruptions(recording: &Recording, turn: &RecordedTurn) -> usize {
+    let Some(speech) = turn.speech else { return 0 };
+    let begins = |sound: &Sound| sound.from_ms > speech.from_ms && sound.from_ms < speech.to_ms - OVERLAP_MS;
+    let sounds = &recording.playout.sounds;
+    let interrupts = |item: &usize| sounds.iter().any(|sound| sound.item == *item && begins(sound));
+    (turn.first_item..recording.playout.items.len()).filter(interrupts).count()
 }
 
 /// The longest silence before a sound of the agent that is not the caller's to fill: behind the caller's words, or within
@@ -345,6 +347,28 @@ mod tests {
             "None no silence of the agent beyond 400 ms: 500 ms",
         ];
         assert_eq!(found, expected);
+    }
+
+    #[test]
+    fn an_agent_that_begins_twice_while_the_caller_speaks_interrupts_twice() {
+        let scenario = scenario("[limits]\ninterruptions = 1\n[[turns]]\nsay = \"Hm.\"\n");
+        let mut recording = Recording::default();
+        recording.playout.audio("a", &[1_000; SECOND], 1_200.0);
+        recording.playout.clear(1_400.0);
+        recording.playout.audio("b", &[1_000; SECOND], 1_500.0);
+        let span = Span { from_ms: 1_000.0, to_ms: 2_000.0 };
+        recording.turns.push(RecordedTurn {
+            said: "Hm.".into(),
+            expect: scenario.turns[0].expect.clone(),
+            is_over_reply: false,
+            speech: Some(span),
+            turn: span,
+            first_item: 0,
+            first_call: 0,
+            over_item: None,
+        });
+        let report = judge(&scenario, recording);
+        assert_eq!(failed(&report), ["None at most 1 interruptions of the caller: 2"]);
     }
 
     #[test]
