@@ -113,6 +113,10 @@ fn whole_checks(scenario: &Scenario, recording: &Recording, measures: &Measures)
             End::Broken(why) => why.clone(),
         }
     });
+    if scenario.goal.is_some() {
+        let found = || "it hung up before its first words".to_owned();
+        checks.add("the caller speaks".to_owned(), !recording.turns.is_empty(), found);
+    }
     let limit = scenario.limits.dead_air_ms;
     checks.add(format!("no silence of the agent beyond {limit} ms"), measures.dead_air_ms <= limit, || {
         format!("{} ms", measures.dead_air_ms)
@@ -347,6 +351,12 @@ mod tests {
             "None no silence of the agent beyond 400 ms: 500 ms",
         ];
         assert_eq!(found, expected);
+    }
+
+    #[test]
+    fn a_caller_with_a_goal_that_says_nothing_has_rehearsed_nothing() {
+        let report = judge(&scenario("[goal]\ntext = \"Book a table.\"\n"), Recording::default());
+        assert_eq!(failed(&report), ["None the caller speaks: it hung up before its first words"]);
     }
 
     #[test]
