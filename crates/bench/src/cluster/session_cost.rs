@@ -67,7 +67,7 @@ pub(super) async fn measure(plan: &ClusterPlan, progress: Progress<'_>) -> Resul
         add_up(&mut counts, round);
         cpu_s += Process(server.process_id().unwrap_or(0)).cpu_s()? + site.end().await?;
     }
-    section.figures.extend(counts.figures.into_iter().filter(|figure| figure.gate.is_some() && figure.n > 0));
+    section.figures.extend(counts.figures.into_iter().filter(is_reported));
     section.notes.extend(counts.notes);
     let mean = |used: &[f64]| used.iter().sum::<f64>() / used.len().max(1) as f64;
     let a_core = cores.each_ref().map(|used| n as f64 / mean(used));
@@ -85,6 +85,11 @@ pub(super) async fn measure(plan: &ClusterPlan, progress: Progress<'_>) -> Resul
     Ok(Measurement { section, hub_cpu_s: cpu_s })
 }
 
+/// Whether a count has a gate, and something to count or a miss.
+fn is_reported(figure: &Figure) -> bool {
+    figure.gate.is_some() && (figure.n > 0 || figure.passes() == Some(false))
+}
+
 /// Adds the counts of a round to those of the rounds before.
 fn add_up(counts: &mut Section, round: Section) {
     for figure in round.figures {
@@ -97,4 +102,15 @@ fn add_up(counts: &mut Section, round: Section) {
         }
     }
     counts.notes.extend(round.notes);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_missed_gate_is_reported_though_nothing_was_to_be_counted() {
+        let misplaced = |n_frames: f64| Figure::new("misplaced frames", Unit::Count, n_frames, 0).at_most(0.0);
+        assert!(is_reported(&misplaced(5.0)) && !is_reported(&misplaced(0.0)));
+    }
 }
