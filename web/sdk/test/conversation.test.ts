@@ -1,6 +1,7 @@
 // The conversation before a browser's audio is there: what it knows, and what it says of a hub that takes nobody.
 import { afterEach, beforeEach, expect, it, vi } from 'vitest';
 import { Conversation } from '../src/index';
+import { FakeSocket } from './fake_socket';
 
 const json = (status: number, body: unknown) => new Response(JSON.stringify(body), { status });
 let answers: Record<string, () => Response>;
@@ -8,6 +9,8 @@ let asked: { path: string; authorization: string | null }[];
 
 beforeEach(() => {
   asked = [];
+  FakeSocket.all = [];
+  vi.stubGlobal('WebSocket', FakeSocket);
   answers = {
     '/readyz': () => json(200, { ready: true, sessions: 0, max_sessions: 2, webrtc: true }),
     '/v1/audio/voices': () => json(200, { voices: [{ id: 'slt' }], default: 'slt' }),
@@ -19,7 +22,30 @@ beforeEach(() => {
     return answers[url.pathname.replace(/^\/voice\//, '/')]?.() ?? json(404, {});
   });
 });
-afterEach(() => void vi.unstubAllGlobals());
+afterEach(() => {
+  vi.useRealTimers();
+  vi.unstubAllGlobals();
+});
+
+/** The nth connection, once the conversation has opened it. */
+async function socketOf(n: number): Promise<FakeSocket> {
+  while (FakeSocket.all.length < n) await new Promise((done) => setImmediate(done));
+  return FakeSocket.all[n - 1] as FakeSocket;
+}
+
+/** The same with a session. */
+async function greeted(n: number): Promise<FakeSocket> {
+  const socket = await socketOf(n);
+  socket.open();
+  socket.say({ type: 'session.created', session: {} });
+  return socket;
+}
+
+/** From now on the time of the conversation's timers is the test's. */
+function stopClock(): void {
+  vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout'] });
+  Object.assign(window, { setTimeout, clearTimeout });
+}
 
 it('begins with nothing, learns what the hub offers, and asks with a key of its caller', async () => {
   const conversation = new Conversation({ hub: 'https://hub.example/voice', key: async () => 'ek_1' });
@@ -61,5 +87,20 @@ it('says that the hub is full, and that a key is refused, missing or one that ca
     expect(other.state.problem).toEqual({ kind: 'key', wrong: true });
     other.close();
   }
+  conversation.close();
+});
+
+it('stays in the conversation that was chosen while the connection was lost', async () => {
+  stopClock();
+  const conversation = new Conversation({ hub: 'https://hub.example' });
+  void conversation.type('Hello?');
+  (await greeted(1)).break();
+  expect(conversation.state.link).toBe('waiting');
+  conversation.renew();
+  await greeted(2);
+  expect(conversation.state).toMatchObject({ link: 'live', captions: [] });
+  // The attempt that the lost connection had planned.
+  vi.advanceTimersByTime(1_000);
+  expect(conversation.state.link).toBe('live');
   conversation.close();
 });

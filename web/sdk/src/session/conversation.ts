@@ -795,6 +795,7 @@ export class Conversation {
 
   /** Opens a new session with the same conversation, for settings that cannot change within a session. */
   #reopen(): void {
+    clearTimeout(this.#retryTimer);
     this.#disconnect();
     this.#store.dispatch({ kind: 'stopped' });
     this.#store.dispatch({ kind: 'link', link: 'connecting' });
