@@ -104,3 +104,23 @@ it('stays in the conversation that was chosen while the connection was lost', as
   expect(conversation.state.link).toBe('live');
   conversation.close();
 });
+
+it('leaves an attempt that the hub has not answered without ending the session', async () => {
+  stopClock();
+  const conversation = new Conversation({ hub: 'https://hub.example' });
+  void conversation.type('Hello?');
+  const first = await greeted(1);
+  first.say({ type: 'antiphon.session.resumable', key: 'rk_1', within_s: 30 });
+  first.break();
+  vi.advanceTimersByTime(1);
+  const second = await socketOf(2);
+  second.open();
+  window.dispatchEvent(new Event('online'));
+  const third = await socketOf(3);
+  // 1000 or no code would end it.
+  expect(second.closedWith).toBe(4001);
+  third.open();
+  third.say({ type: 'antiphon.session.resumed', after: 2, received: 0 });
+  expect(third.sent.length).toBeGreaterThan(0);
+  conversation.close();
+});

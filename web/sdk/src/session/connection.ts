@@ -87,10 +87,11 @@ export class Connection implements Line {
     return this.outbox.nReceived;
   }
 
-  close(): void {
+  /** 1000 ends the session, `Closed.gaveUp` keeps it for the next connection. */
+  close(code = 1000): void {
     this.#over = true;
     clearTimeout(this.#openTimer);
-    this.#socket.close(1000);
+    this.#socket.close(code);
   }
 
   #write(message: Message): void {

@@ -479,8 +479,8 @@ export class Conversation {
     const { outbox } = this.#resumption;
     if (epoch !== this.#epoch || this.#codec === null || outbox === null) return;
     if (key === undefined) return this.#keyNeeded();
-    // A connection that hangs is abandoned.
-    this.#connection?.close();
+    // A connection that hangs is abandoned. The hub may have taken it, and keeps the session.
+    this.#connection?.close(Closed.gaveUp);
     this.#connection = this.#open(epoch, key, this.#codec, outbox);
   }
 

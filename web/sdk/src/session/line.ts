@@ -29,5 +29,6 @@ export interface Line {
   readonly nReceived: number;
   /** Takes the connection for lost, as after the machine slept. */
   giveUp(): void;
-  close(): void;
+  /** Ends the session, too, unless it can be resumed and `code` of its WebSocket says that it will be. */
+  close(code?: number): void;
 }
