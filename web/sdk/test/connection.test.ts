@@ -94,6 +94,21 @@ describe('a session that is resumed', () => {
     clock.mockRestore();
   });
 
+  it('is not given up where the first audio after a long pause is behind an event', () => {
+    const clock = vi.spyOn(performance, 'now').mockReturnValue(0);
+    const [connection, socket] = connect();
+    socket.say(RESUMABLE);
+    clock.mockReturnValue(60_000);
+    connection.send({ type: 'x' });
+    clock.mockReturnValue(60_020);
+    connection.sendAudio(new Uint8Array([1]));
+    expect(handlers.lost).not.toHaveBeenCalled();
+    clock.mockReturnValue(68_100);
+    connection.sendAudio(new Uint8Array([1]));
+    expect(handlers.lost).toHaveBeenCalledWith(true, 1006);
+    clock.mockRestore();
+  });
+
   it('is lost if it is opened and nothing is said, and not if it was greeted in time', () => {
     vi.useFakeTimers();
     const [, silent] = connect();

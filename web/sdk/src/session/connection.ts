@@ -69,11 +69,8 @@ export class Connection implements Line {
       if (this.#keeps()) this.outbox.audio(payload);
       return;
     }
-    const now = performance.now();
-    // Before sending: what is sent in this task leaves the buffer after it.
-    if (this.#socket.bufferedAmount === 0) this.#drainedMs = now;
     this.#write(this.outbox.audio(payload));
-    if (now - this.#drainedMs > STUCK_MS) this.giveUp();
+    if (performance.now() - this.#drainedMs > STUCK_MS) this.giveUp();
   }
 
   /** The microphone travels in frames. */
@@ -95,6 +92,8 @@ export class Connection implements Line {
   }
 
   #write(message: Message): void {
+    // Before sending: what is sent in this task leaves the buffer after it.
+    if (this.#socket.bufferedAmount === 0) this.#drainedMs = performance.now();
     this.#socket.send(message);
     this.#handlers.wire('sent', message);
   }
