@@ -41,6 +41,32 @@ async function greeted(n: number): Promise<FakeSocket> {
   return socket;
 }
 
+class AudioNodeStub {
+  gain = { value: 1 };
+  port = { onmessage: null, postMessage: () => {} };
+  connect = () => this;
+  disconnect = () => {};
+}
+
+/** A browser with audio, whose user allows the microphone once `allowed` resolves. Returns the tracks that were asked for. */
+function withMicrophones(allowed: Promise<void> = Promise.resolve()): { enabled: boolean; isStopped: boolean }[] {
+  const tracks: { enabled: boolean; isStopped: boolean }[] = [];
+  const node = () => new AudioNodeStub();
+  const context = { currentTime: 0, sampleRate: 48_000, destination: {}, audioWorklet: { addModule: async () => {} }, createGain: node, createMediaStreamSource: node };
+  const none = async () => {};
+  vi.stubGlobal('AudioContext', function () { return { ...context, resume: none, suspend: none, close: none }; });
+  vi.stubGlobal('AudioWorkletNode', AudioNodeStub);
+  Object.assign(window, { isSecureContext: true });
+  const getUserMedia = async () => {
+    const track = { enabled: true, isStopped: false, addEventListener: () => {}, stop: () => void (track.isStopped = true) };
+    tracks.push(track);
+    await allowed;
+    return { getTracks: () => [track], getAudioTracks: () => [track] };
+  };
+  vi.stubGlobal('navigator', { mediaDevices: { getUserMedia } });
+  return tracks;
+}
+
 /** From now on the time of the conversation's timers is the test's. */
 function stopClock(): void {
   vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout'] });
@@ -122,5 +148,19 @@ it('leaves an attempt that the hub has not answered without ending the session',
   third.open();
   third.say({ type: 'antiphon.session.resumed', after: 2, received: 0 });
   expect(third.sent.length).toBeGreaterThan(0);
+  conversation.close();
+});
+
+it('keeps a muted microphone muted where it is opened again', async () => {
+  const tracks = withMicrophones();
+  const conversation = new Conversation({ hub: 'https://hub.example', codec: 'pcm16', worklets: 'worklets.js' });
+  void conversation.talk();
+  await greeted(1);
+  conversation.mute();
+  await conversation.useDevices({ microphone: 'other' });
+  conversation.chooseTransport('websocket');
+  await greeted(2);
+  expect(tracks.map(({ enabled }) => enabled)).toEqual([false, false, false]);
+  expect(conversation.state).toMatchObject({ microphone: 'on', muted: true });
   conversation.close();
 });

@@ -60,6 +60,12 @@ describe('phases', () => {
     expect(phaseOf({ ...live, muted: true })).toBe('muted');
   });
 
+  it('stay muted while the microphone is asked for again, and not once it is off', () => {
+    const asked = run({ ...live, muted: true }, { kind: 'microphone', microphone: 'asking' });
+    expect(run(asked, { kind: 'microphone', microphone: 'on' }).muted).toBe(true);
+    expect(run(asked, { kind: 'microphone', microphone: 'off' }).muted).toBe(false);
+  });
+
   it('go on speaking while the network stumbles in the middle of an item', () => {
     const state = run(live, ...question, ...answering, { kind: 'playback', state: 'empty', itemId: 'a', playedMs: 1000, finished: [] });
     expect(phaseOf(state)).toBe('speaking');

@@ -268,9 +268,9 @@ export class Conversation {
 
   /** Mutes the microphone, or ends that. */
   mute(): void {
-    if (!this.#user) return;
+    if (this.state.microphone === 'off') return;
     const muted = !this.state.muted;
-    this.#user.mute(muted);
+    this.#user?.mute(muted);
     this.#store.dispatch({ kind: 'mute', muted });
   }
 
@@ -322,11 +322,8 @@ export class Conversation {
   async useDevices(change: Devices): Promise<void> {
     Object.assign(this.#devices, change);
     if (change.microphone !== undefined && this.#user) {
-      const { muted } = this.state;
-      this.#user.close();
-      this.#user = null;
+      this.#leaveMicrophone();
       await this.#openMicrophone(this.#epoch);
-      if (muted) this.mute();
     }
     await this.#useLoudspeaker();
   }
@@ -367,8 +364,7 @@ export class Conversation {
     this.#chosen = transport;
     if (this.state.link !== 'live') return;
     // The microphone is opened again for the other transport.
-    this.#user?.close();
-    this.#user = null;
+    this.#leaveMicrophone();
     this.#reopen();
   }
 
@@ -565,6 +561,7 @@ export class Conversation {
       });
       if (epoch !== this.#epoch) return user.close(), false;
       this.#user = user;
+      user.mute(this.state.muted);
       this.#connection?.useMicrophone(user.track);
       this.#store.dispatch({ kind: 'microphone', microphone: 'on' });
       return true;
@@ -805,7 +802,7 @@ export class Conversation {
   #withoutOpus(): void {
     if (this.#codec === 'pcm16') return;
     this.#codec = 'pcm16';
-    this.#closeMicrophone();
+    this.#leaveMicrophone();
     this.#report({ kind: 'opus-failed' });
     this.#reopen();
   }
@@ -826,9 +823,14 @@ export class Conversation {
     this.#remote = null;
   }
 
-  #closeMicrophone(): void {
+  /** Lets go of the device, before it or another one is opened. */
+  #leaveMicrophone(): void {
     this.#user?.close();
     this.#user = null;
+  }
+
+  #closeMicrophone(): void {
+    this.#leaveMicrophone();
     this.#store.dispatch({ kind: 'microphone', microphone: 'off' });
   }
 

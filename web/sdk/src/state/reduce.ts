@@ -42,7 +42,8 @@ export function reduce(state: State, action: Action): State {
     case 'link':
       return onLink(state, action.link);
     case 'microphone':
-      return { ...state, microphone: action.microphone, muted: action.microphone === 'on' ? state.muted : false };
+      // One that is opened again, on another device or for another session, stays muted.
+      return { ...state, microphone: action.microphone, muted: action.microphone !== 'off' && state.muted };
     case 'mute':
       return { ...state, muted: action.muted };
     case 'problem':
