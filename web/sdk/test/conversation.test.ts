@@ -164,3 +164,20 @@ it('keeps a muted microphone muted where it is opened again', async () => {
   expect(conversation.state).toMatchObject({ microphone: 'on', muted: true });
   conversation.close();
 });
+
+it('has one microphone where the connection is lost while the browser asks for it', async () => {
+  let allow = (): void => {};
+  const tracks = withMicrophones(new Promise((done) => (allow = done)));
+  const conversation = new Conversation({ hub: 'https://hub.example', codec: 'pcm16', worklets: 'worklets.js' });
+  void conversation.type('Hello?');
+  const first = await greeted(1);
+  void conversation.talk();
+  first.break();
+  conversation.retry();
+  while (tracks.length < 2) await new Promise((done) => setImmediate(done));
+  allow();
+  await greeted(2);
+  expect(tracks.map(({ isStopped }) => isStopped)).toEqual([false, true]);
+  conversation.close();
+  expect(tracks.every(({ isStopped }) => isStopped)).toBe(true);
+});

@@ -560,6 +560,8 @@ export class Conversation {
         failed: () => this.#withoutOpus(),
       });
       if (epoch !== this.#epoch) return user.close(), false;
+      // The browser was asked twice: the connection was lost before the user had answered.
+      if (this.#user) return user.close(), true;
       this.#user = user;
       user.mute(this.state.muted);
       this.#connection?.useMicrophone(user.track);
@@ -567,6 +569,7 @@ export class Conversation {
       return true;
     } catch (cause) {
       if (epoch !== this.#epoch) return false;
+      if (this.#user) return true;
       this.#wantsMicrophone = false;
       this.#store.dispatch({ kind: 'microphone', microphone: 'off' });
       if (this.state.link !== 'live') this.#store.dispatch({ kind: 'link', link: 'off' });
