@@ -181,3 +181,19 @@ it('has one microphone where the connection is lost while the browser asks for i
   conversation.close();
   expect(tracks.every(({ isStopped }) => isStopped)).toBe(true);
 });
+
+it('goes on waiting for a hub that loads where it is given another key, and asks for no microphone', async () => {
+  stopClock();
+  const tracks = withMicrophones();
+  answers['/readyz'] = () => json(503, { ready: false, sessions: 0, max_sessions: 2 });
+  const conversation = new Conversation({ hub: 'https://hub.example', codec: 'pcm16', worklets: 'worklets.js' });
+  void conversation.type('Hello?');
+  while (conversation.state.problem?.kind !== 'loading') await new Promise((done) => setImmediate(done));
+  conversation.useKey('ek_1');
+  answers['/readyz'] = () => json(200, { ready: true, sessions: 0, max_sessions: 2 });
+  vi.advanceTimersByTime(700);
+  const socket = await greeted(1);
+  expect(socket.protocols).toEqual(['realtime', 'openai-insecure-api-key.ek_1']);
+  expect([tracks, conversation.state.microphone]).toEqual([[], 'off']);
+  conversation.close();
+});

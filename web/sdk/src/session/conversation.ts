@@ -220,7 +220,8 @@ export class Conversation {
     this.#key = key;
     this.#report(null);
     void this.look();
-    if (this.#pending.length > 0) this.retry();
+    // An attempt that is under way takes the key by itself.
+    if (this.#pending.length > 0 && (this.state.link === 'off' || this.#isLost())) this.retry();
   }
 
   /** Removes the current problem from the state; where there is none, the notice on the language model. */
