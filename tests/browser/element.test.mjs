@@ -106,6 +106,25 @@ test('a blocked microphone is a plain notice, and typing goes on', async (t) => 
   await close();
 });
 
+test('a new session announces no earlier caption or turn again, and keeps their lines', async (t) => {
+  const { page, seen, until, close } = await open(t, '/one', { refuse: true });
+  await until('the hub', isReady);
+  const ask = () => page.evaluate(() => document.querySelector('antiphon-voice').send('What time is it?'));
+  const nDone = () => page.evaluate(() => document.querySelector('antiphon-voice').conversation.state.captions.filter(({ status }) => status === 'done').length);
+  await ask();
+  await poll(async () => (await nDone()) === 1, async () => `${await nDone()} answers, not 1`);
+  await page.evaluate(() => {
+    const voice = document.querySelector('antiphon-voice');
+    window.lines = [...voice.shadowRoot.querySelectorAll('.line')];
+    voice.stop();
+  });
+  await ask();
+  await poll(async () => (await nDone()) === 2, async () => `${await nDone()} answers, not 2`);
+  assert.equal((await seen()).filter(({ kind }) => kind === 'turn').length, 2);
+  assert.equal(await page.evaluate(() => window.lines.filter(({ isConnected }) => isConnected).length), 2);
+  await close();
+});
+
 test('sound that the browser keeps back is a plain notice, and its button starts it', async (t) => {
   // The page asks before anything of this test reaches it: to Chromium a script of the test is a gesture of the user.
   const { page, until, close } = await open(t, '/one?asks', { refuse: true, autoplay: false });

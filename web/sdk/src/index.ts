@@ -13,7 +13,7 @@ export { followSoundStart } from './audio/sound_start.js';
 export type { CapturedFrame, PlaybackReport } from './audio/messages.js';
 export { floatFromPcm16, pcm16FromFloat } from './protocol/pcm.js';
 export type { Hops, SessionSettings, TimelineMarks, ToolDefinition } from './protocol/events.js';
-export { type Caption, type Link, type Phase, type ReplyCaption, type State, type UserCaption, type Voice, phaseOf } from './state/model.js';
+export { type Caption, type Link, type Phase, type ReplyCaption, type State, type UserCaption, type Voice, lastingId, phaseOf } from './state/model.js';
 export { parts } from './state/captions.js';
 export { type ModelNotice } from './protocol/events.js';
 export { type Problem, obstacleOf } from './state/problem.js';

@@ -4,7 +4,7 @@ import type { ServerEvent } from '../src/protocol/events';
 import { learnRate, parts, revealedChars } from '../src/state/captions';
 import { effectsOf, isWanted } from '../src/state/effects';
 import { history } from '../src/state/history';
-import { type ReplyCaption, type State, initialState, phaseOf } from '../src/state/model';
+import { type ReplyCaption, type State, initialState, lastingId, phaseOf } from '../src/state/model';
 import { type Action, reduce } from '../src/state/reduce';
 
 const live: State = { ...initialState, link: 'live', microphone: 'on' };
@@ -296,6 +296,17 @@ describe('notices on the language model', () => {
 });
 
 describe('connection', () => {
+  it('leaves each caption a name that stays, and gives none of them to one of a later session', () => {
+    const begun: ServerEvent = { type: 'session.created', session: {} };
+    const names = (state: State) => state.captions.map((caption) => lastingId(caption, state.nSessions));
+    const first = run(live, { kind: 'typed', id: 't', text: 'hi' }, begun, ...question, ...answering);
+    const second = run(first, { kind: 'link', link: 'off' }, begun);
+    expect(names(second)).toEqual(names(first));
+    const again = names(run(second, ...question, ...answering));
+    expect(again.slice(0, 3)).toEqual(names(first));
+    expect(new Set(again).size).toBe(5);
+  });
+
   it('keeps the captions of the old session apart from the new one’s ids', () => {
     const again = run(run(live, { type: 'session.created', session: {} }, ...question, ...answering), { kind: 'link', link: 'waiting' }, { type: 'session.created', session: {} }, started('u'));
     expect(again.captions.map(({ id }) => id)).toEqual(['past/1/u', 'past/1/a', 'u']);

@@ -111,6 +111,7 @@ export function App({ conversation, own, shared, conversations, recent }: Props)
             />
             <Captions
               captions={state.captions}
+              nSessions={state.nSessions}
               live={state.link === 'live'}
               showTimings={settings.showTimings}
               announces={settings.announces}

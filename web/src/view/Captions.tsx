@@ -1,6 +1,6 @@
 // Live captions: the user's words as they are recognised, the response's words as they are spoken.
 
-import type { Caption, ReplyCaption, UserCaption } from '@antiphon/client';
+import { type Caption, type ReplyCaption, type UserCaption, lastingId } from '@antiphon/client';
 import type { ComponentChild } from 'preact';
 import { useLayoutEffect, useRef } from 'preact/hooks';
 import { Answer } from './Answer';
@@ -12,6 +12,7 @@ const FOLLOW_PX = 80;
 
 interface Props {
   captions: Caption[];
+  nSessions: number;
   /** Whether the hub is connected and typed text is being sent. */
   live: boolean;
   showTimings: boolean;
@@ -24,7 +25,7 @@ interface Props {
   onExample: (text: string) => void;
 }
 
-export function Captions({ captions, live, showTimings, announces, nOlder, offline, onExample }: Props) {
+export function Captions({ captions, nSessions, live, showTimings, announces, nOlder, offline, onExample }: Props) {
   const list = useRef<HTMLDivElement>(null);
   const follows = useRef(true);
   useLayoutEffect(() => {
@@ -48,9 +49,9 @@ export function Captions({ captions, live, showTimings, announces, nOlder, offli
         {nOlder > 0 && <li class="older">{nOlder} earlier lines are not shown; a saved conversation has them.</li>}
         {captions.map((caption) =>
           caption.role === 'user' ? (
-            <UserLine key={caption.id} caption={caption} live={live} />
+            <UserLine key={lastingId(caption, nSessions)} caption={caption} live={live} />
           ) : (
-            <ReplyLine key={caption.id} caption={caption} showTimings={showTimings} />
+            <ReplyLine key={lastingId(caption, nSessions)} caption={caption} showTimings={showTimings} />
           ),
         )}
       </ol>

@@ -4,7 +4,7 @@
 
 import {
   type Caption, type Key, type Phase, type Problem, type ReplyCaption, type SessionSettings, type Tool, type Transport, type Voice,
-  Conversation, followSoundStart, parts, phaseOf,
+  Conversation, followSoundStart, lastingId, parts, phaseOf,
 } from '../index.js';
 import { answerOf } from '../answer.js';
 import { patch } from './answer.js';
@@ -73,7 +73,7 @@ export class VoiceElement extends Base {
   #isSilent = false;
   /** Ends what follows that; null without a session. */
   #endSound: (() => void) | null = null;
-  /** What `caption` events have said. */
+  /** What `caption` events have said; the keys of these three are lasting ids. */
   readonly #said = new Map<string, string>();
   readonly #ended = new Set<string>();
   readonly #lines = new Map<string, HTMLElement>();
@@ -289,17 +289,22 @@ export class VoiceElement extends Base {
       this.#isReady = true;
       this.#dispatch('ready', { voices: state.voices });
     }
+    const ids = new Set(state.captions.map((caption) => lastingId(caption, state.nSessions)));
+    for (const kept of [this.#said, this.#ended]) {
+      for (const id of kept.keys()) if (!ids.has(id)) kept.delete(id);
+    }
     let user = '';
     for (const caption of state.captions) {
+      const id = lastingId(caption, state.nSessions);
       const detail = detailOf(caption);
-      const said = JSON.stringify(detail);
-      if (detail.text !== '' && this.#said.get(caption.id) !== said) {
-        this.#said.set(caption.id, said);
+      const said = JSON.stringify([detail.text, detail.final]);
+      if (detail.text !== '' && this.#said.get(id) !== said) {
+        this.#said.set(id, said);
         this.#dispatch('caption', detail);
       }
       if (caption.role === 'user') user = caption.text;
-      else if (caption.status !== 'coming' && !this.#ended.has(caption.id)) {
-        this.#ended.add(caption.id);
+      else if (caption.status !== 'coming' && !this.#ended.has(id)) {
+        this.#ended.add(id);
         this.#dispatch('turn', { user, reply: detail.text, status: caption.status, latencyMs: caption.latencyMs });
       }
     }
@@ -325,7 +330,7 @@ export class VoiceElement extends Base {
     this.#mute.ariaPressed = String(state.muted);
     setText(this.#mute, state.muted ? 'Unmute' : 'Mute');
     this.#hush.hidden = state.playback === 'idle' && state.responseId === null;
-    this.#drawCaptions(state.captions);
+    this.#drawCaptions(state.captions, state.nSessions);
     const { problem, modelNotice } = state;
     this.#notice.hidden = problem === null && !this.#isSilent && modelNotice === null;
     setText(this.#words, problem ? wordsOf(problem) : this.#isSilent ? NO_SOUND_YET : (modelNotice?.message ?? ''));
@@ -334,18 +339,19 @@ export class VoiceElement extends Base {
     if (state.link === 'live' && this.#frame === 0) this.#follow();
   }
 
-  #drawCaptions(captions: readonly Caption[]): void {
+  #drawCaptions(captions: readonly Caption[], nSessions: number): void {
     const box = this.#captions;
     const isAtEnd = box.scrollHeight - box.scrollTop - box.clientHeight < 40;
     const shown = captions.slice(-MAX_LINES);
-    const ids = new Set(shown.map(({ id }) => id));
+    const ids = new Set(shown.map((caption) => lastingId(caption, nSessions)));
     for (const [id, line] of this.#lines) {
       if (ids.has(id)) continue;
       line.remove();
       this.#lines.delete(id);
     }
     for (const caption of shown) {
-      const line = this.#lines.get(caption.id) ?? newLine(caption);
+      const id = lastingId(caption, nSessions);
+      const line = this.#lines.get(id) ?? newLine(caption);
       if (this.#drawn.get(line) === caption) continue;
       this.#drawn.set(line, caption);
       const { final } = detailOf(caption);
@@ -353,8 +359,8 @@ export class VoiceElement extends Base {
       const words = line.lastElementChild;
       if (words) patch(words, children.length > 0 ? children : [final ? '(nothing understood)' : '…']);
       line.ariaBusy = String(!final);
-      if (!this.#lines.has(caption.id)) box.append(line);
-      this.#lines.set(caption.id, line);
+      if (!this.#lines.has(id)) box.append(line);
+      this.#lines.set(id, line);
     }
     box.hidden = shown.length === 0;
     if (isAtEnd) box.scrollTop = box.scrollHeight;

@@ -58,6 +58,17 @@ export interface ReplyCaption {
 
 export type Caption = UserCaption | ReplyCaption;
 
+/**
+ * A name of a caption that stays while sessions change: the id that it gets once its session is over. A hub may reuse item
+ * numbers in each session.
+ */
+export function lastingId(caption: Caption, nSessions: number): string {
+  const { id } = caption;
+  // Text typed while connecting belongs to the new session.
+  const isLasting = id.startsWith('past/') || (caption.role === 'user' && caption.typed);
+  return isLasting ? id : `past/${nSessions}/${id}`;
+}
+
 export interface Voice {
   id: string;
   name: string;

@@ -5,7 +5,7 @@ import type { QueueState } from '../audio/queue.js';
 import type { Hops, Item, ResponseObject, ServerEvent, TimelineMarks } from '../protocol/events.js';
 import { heardChars, learnRate, revealedChars } from './captions.js';
 import type { HubStatus } from '../session/hub.js';
-import type { Caption, Link, ReplyCaption, State, UserCaption, Voice } from './model.js';
+import { type Caption, type Link, type ReplyCaption, type State, type UserCaption, type Voice, lastingId } from './model.js';
 import { type Problem, isAboutLink } from './problem.js';
 
 export type Action =
@@ -200,14 +200,16 @@ function playedOn(past: Caption, state: State): Caption {
   return { ...past, playedMs, receivedMs, revealed, latencyMs, status: now.status === 'done' ? 'done' : past.status };
 }
 
-/** A hub may reuse item numbers in each session, so items of the previous session get unique ids. */
+/** Items of the previous session get unique ids. */
 function beginSession(state: State): State {
-  const past = (caption: Caption): Caption =>
-    caption.id.startsWith('past/') || isFresh(caption) ? caption : { ...caption, id: `past/${state.nSessions}/${caption.id}` };
+  const past = (caption: Caption): Caption => {
+    const id = lastingId(caption, state.nSessions);
+    return id === caption.id ? caption : { ...caption, id };
+  };
   return { ...state, captions: state.captions.map(past), audioMade: false, nSessions: state.nSessions + 1 };
 }
 
-/** Text typed while connecting belongs to the new session. */
+/** It is typed, and known by the id that this client gave it. */
 function isFresh(caption: Caption): boolean {
   return caption.role === 'user' && caption.typed;
 }
