@@ -2,7 +2,7 @@
 import type { Caption } from '@antiphon/client';
 import { describe, expect, it } from 'vitest';
 import { type Kept, MAX_CHARS, captionsOf, jsonOf, keptFrom, linesOf, plainOf, srtOf, textOf, titleOf } from '../src/conversations/data';
-import { MAX_BYTES, KeptSound } from '../src/conversations/sound';
+import { MAX_BLOCKS, MAX_BYTES, KeptSound } from '../src/conversations/sound';
 import { Halver, type SoundBlock } from '../src/conversations/sound_block';
 
 const asked: Caption = { role: 'user', id: 'u', text: 'What time is it?', draft: '', committed: true, final: true, typed: false, fault: null };
@@ -76,6 +76,12 @@ describe('the sound', () => {
     for (let held = 0; held < MAX_BYTES + 10 * 96_000; held += 96_000) sound.push(full);
     expect(sound.startMs).toBe(111_000);
     expect(sound.wav().size).toBeLessThanOrEqual(MAX_BYTES + 44);
+  });
+
+  it('keeps two hours, also of a microphone that is muted for days', () => {
+    const sound = new KeptSound();
+    for (let i = 0; i < MAX_BLOCKS + 600; i += 1) sound.push(block(null, null));
+    expect([sound.startMs, sound.endMs]).toEqual([60_000, 7_260_000]);
   });
 
   it('counts where it keeps nothing, and goes on after an earlier conversation', () => {

@@ -1,4 +1,4 @@
-// The sound of a conversation, both sides, in memory: the latest part of it, bounded by bytes. Nothing of it leaves the
+// The sound of a conversation, both sides, in memory: the latest part of it, bounded by bytes and time. Nothing of it leaves the
 // page but by a download.
 
 import type { AudioGraph } from '@antiphon/client';
@@ -7,6 +7,8 @@ import { SOUND, type SoundBlock } from './sound_block';
 
 /** 11 minutes if both sides made sound all the time; a side's silence takes nothing. */
 export const MAX_BYTES = 64 << 20;
+/** 2 h. Silence takes nothing here, and as much as sound in a file. */
+export const MAX_BLOCKS = 72_000;
 
 export class KeptSound {
   #blocks: SoundBlock[] = [];
@@ -74,8 +76,9 @@ export class KeptSound {
     this.#bytes += sizeOf(block);
     this.#nSamples += block.nSamples;
     if (!this.#keeps) return this.#drop(1);
-    let gone = 0;
-    for (let over = this.#bytes - MAX_BYTES; over > 0 && gone < this.#blocks.length - 1; gone += 1) over -= sizeOf(this.#blocks[gone]);
+    let gone = Math.max(0, this.#blocks.length - MAX_BLOCKS);
+    let over = this.#bytes - MAX_BYTES - this.#blocks.slice(0, gone).reduce((sum, block) => sum + sizeOf(block), 0);
+    for (; over > 0 && gone < this.#blocks.length - 1; gone += 1) over -= sizeOf(this.#blocks[gone]);
     this.#drop(gone);
   }
 
