@@ -4,6 +4,7 @@
 import type { Conversation, State } from '@antiphon/client';
 import type { ComponentChildren } from 'preact';
 import { useEffect, useState } from 'preact/hooks';
+import { type MicrophoneCheck, checkMicrophone } from '../session/microphone_check';
 import { MAX_INSTRUCTIONS_BYTES, SPEEDS, type Settings, bytesOf, defaultSettings, fragmentOf } from '../session/settings';
 import { type VoiceKeeper, voiceKeeperOf } from '../voices/keeper';
 import { Meter } from './Meter';
@@ -206,13 +207,14 @@ interface MicrophoneProps {
 
 function Microphone({ conversation, state, chosen, onChange }: MicrophoneProps) {
   const [devices, look] = useDevices('audioinput');
-  const [test, setTest] = useState<Test | null>(null);
+  const [test, setTest] = useState<MicrophoneCheck | null>(null);
+  const [closed] = useState(() => new AbortController());
   const [fault, setFault] = useState('');
   const isOn = state.microphone === 'on';
   const start = async () => {
     setFault('');
     try {
-      setTest(await openTest(chosen));
+      setTest(await checkMicrophone(chosen, closed.signal));
       look();
     } catch {
       setFault('The microphone could not be opened: allow it for this page, or choose another one.');
@@ -220,6 +222,7 @@ function Microphone({ conversation, state, chosen, onChange }: MicrophoneProps) 
   };
   // A device is not kept open behind a closed sheet, behind another choice, or beside a conversation.
   useEffect(() => () => test?.stop(), [test]);
+  useEffect(() => () => closed.abort(), [closed]);
   useEffect(() => setTest(null), [chosen, isOn]);
   return (
     <div class="setting">
@@ -246,36 +249,6 @@ function Microphone({ conversation, state, chosen, onChange }: MicrophoneProps) 
       )}
     </div>
   );
-}
-
-interface Test {
-  peak: () => number;
-  stop: () => void;
-}
-
-/** Opens a microphone only to show its level. */
-async function openTest(device: string | null): Promise<Test> {
-  // Made at once, while the browser still counts the click.
-  const context = new AudioContext();
-  try {
-    const stream = await navigator.mediaDevices.getUserMedia({ audio: device === null ? true : { deviceId: { exact: device } } });
-    const analyser = context.createAnalyser();
-    const samples = new Float32Array(analyser.fftSize);
-    context.createMediaStreamSource(stream).connect(analyser);
-    return {
-      peak: () => {
-        analyser.getFloatTimeDomainData(samples);
-        return samples.reduce((most, sample) => Math.max(most, Math.abs(sample)), 0);
-      },
-      stop: () => {
-        for (const track of stream.getTracks()) track.stop();
-        void context.close();
-      },
-    };
-  } catch (cause) {
-    void context.close();
-    throw cause;
-  }
 }
 
 const MAY_CHOOSE_LOUDSPEAKER = typeof AudioContext !== 'undefined' && 'setSinkId' in AudioContext.prototype;

@@ -158,6 +158,8 @@ function Progress({ sent }: { sent: number }) {
 function Microphone({ longestMs, onRecorded }: { longestMs: number; onRecorded: (recording: Blob) => void }) {
   const [recorder, setRecorder] = useState<Recorder | null>(null);
   const [status, setStatus] = useState('');
+  const [left] = useState(() => new AbortController());
+  useEffect(() => () => left.abort(), [left]);
   useEffect(() => {
     if (recorder === null) return;
     const timer = setInterval(() => setStatus(seconds(Math.floor(recorder.elapsedMs / 1000) * 1000)), 250);
@@ -169,7 +171,7 @@ function Microphone({ longestMs, onRecorded }: { longestMs: number; onRecorded: 
 
   async function start(): Promise<void> {
     setStatus('');
-    const started = await Recorder.start(longestMs);
+    const started = await Recorder.start(longestMs, left.signal);
     if (typeof started === 'string') return setStatus(started === 'refused' ? 'The microphone is not available.' : 'This browser cannot record here.');
     setRecorder(started);
     const recording = await started.done;

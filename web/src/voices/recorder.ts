@@ -11,11 +11,15 @@ export class Recorder {
   /** The recording, once it is stopped. */
   readonly done: Promise<Blob>;
 
-  static async start(longestMs: number): Promise<Recorder | RecorderFault> {
+  /** `signal`: the user has left before the browser let the page record. */
+  static async start(longestMs: number, signal: AbortSignal): Promise<Recorder | RecorderFault> {
     if (!window.isSecureContext || !navigator.mediaDevices?.getUserMedia || !('MediaRecorder' in window)) return 'unsupported';
     try {
       const audio = { echoCancellation: false, noiseSuppression: false, autoGainControl: false, channelCount: 1 };
-      return new Recorder(await navigator.mediaDevices.getUserMedia({ audio }), longestMs);
+      const stream = await navigator.mediaDevices.getUserMedia({ audio });
+      if (!signal.aborted) return new Recorder(stream, longestMs);
+      for (const track of stream.getTracks()) track.stop();
+      return 'refused';
     } catch {
       return 'refused';
     }
