@@ -125,6 +125,15 @@ test('a new session announces no earlier caption or turn again, and keeps their 
   await close();
 });
 
+test('words are written in their own direction', async (t) => {
+  const { page, until, close } = await open(t, '/one', { refuse: true });
+  await until('the hub', isReady);
+  await page.evaluate(() => void document.querySelector('antiphon-voice').send('שלום, Antiphon!'));
+  const directions = () => page.locator('.user .words, .bar').evaluateAll((all) => all.map((one) => getComputedStyle(one).direction));
+  await eventually(directions, (found) => assert.deepEqual(found, ['ltr', 'rtl']));
+  await close();
+});
+
 test('sound that the browser keeps back is a plain notice, and its button starts it', async (t) => {
   // The page asks before anything of this test reaches it: to Chromium a script of the test is a gesture of the user.
   const { page, until, close } = await open(t, '/one?asks', { refuse: true, autoplay: false });

@@ -167,6 +167,17 @@ test('typed text is answered aloud without a microphone', async (t) => {
   await close();
 });
 
+test('words are written in their own direction', async (t) => {
+  const { page, close } = await openPage(t, { url: HUB_URL, refuse: true });
+  const direction = (selector) => page.locator(selector).first().evaluate((element) => getComputedStyle(element).direction);
+  await page.fill('#text', 'שלום, Antiphon!');
+  assert.equal(await direction('#text'), 'rtl');
+  await page.press('#text', 'Enter');
+  assert.equal(await direction('.user .words'), 'rtl');
+  assert.equal(await direction('#captions'), 'ltr');
+  await close();
+});
+
 test('a refused microphone is told in plain words, and typing still works', async (t) => {
   const { page, close } = await openPage(t, { url: HUB_URL, refuse: true });
   await page.click('#talk');

@@ -76,7 +76,7 @@ function UserLine({ caption, live }: { caption: UserCaption; live: boolean }) {
   return (
     <li class={`line user ${caption.final ? 'final' : 'partial'}`} data-id={caption.id} aria-busy={!caption.final}>
       <span class="who">You</span>
-      <div class="words">
+      <div class="words" dir="auto">
         {caption.text || (!caption.draft && caption.fault && FAULT_WORDS[caption.fault] && <em class="unclear">{FAULT_WORDS[caption.fault]}</em>)}
         {caption.draft && (
           <span class="draft" aria-hidden="true">
@@ -97,7 +97,7 @@ function ReplyLine({ caption, showTimings }: { caption: ReplyCaption; showTiming
   return (
     <li class={`line reply ${status}`} data-id={caption.id} aria-busy={status === 'coming'}>
       <span class="who">Antiphon</span>
-      <div class="words">
+      <div class="words" dir="auto">
         <Answer text={text} revealed={revealed} status={status} />
         {status === 'coming' && text.slice(0, revealed).trim() === '' && <Dots />}
         {isEmpty && <em class="unclear">an answer without words</em>}

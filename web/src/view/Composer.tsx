@@ -24,6 +24,7 @@ export function Composer({ onSend }: { onSend: (text: string) => void }) {
         id="text"
         type="text"
         value={text}
+        dir="auto"
         autoComplete="off"
         enterKeyHint="send"
         aria-label="Type instead of talking"

@@ -243,6 +243,7 @@ export class VoiceElement extends Base {
     send.type = 'submit';
     send.textContent = 'Send';
     this.#text.autocomplete = 'off';
+    this.#text.dir = 'auto';
     this.#text.placeholder = this.#text.ariaLabel = 'Type a message';
     composer.append(this.#text, send);
     this.#panel.append(bar, this.#captions, this.#notice, composer);
@@ -388,7 +389,9 @@ function newLine({ role }: Caption): HTMLElement {
   const line = make('div', role === 'user' ? 'line user' : 'line reply', role === 'user' ? 'line user' : 'line reply');
   const who = make('span', 'who');
   who.textContent = role === 'user' ? 'You: ' : 'Assistant: ';
-  line.append(who, make('div', 'words'));
+  const words = make('div', 'words');
+  words.dir = 'auto';
+  line.append(who, words);
   return line;
 }
 

@@ -68,18 +68,18 @@ function Words({ turn }: { turn: Turn }) {
     <div class="dialogue">
       {turn.transcript !== null && (
         <p class="said-you">
-          <span class="who">asked</span> <span lang={turn.language ?? undefined}>{turn.transcript}</span>
+          <span class="who">asked</span> <span lang={turn.language ?? undefined} dir="auto">{turn.transcript}</span>
         </p>
       )}
       {turn.filler !== null && (
         <p class="said-hub said-filler">
-          <span class="who">filled in</span> <span>{turn.filler.text}</span> <span class="quiet">at {duration(turn.filler.atMs)}, since the answer was late</span>
+          <span class="who">filled in</span> <span dir="auto">{turn.filler.text}</span> <span class="quiet">at {duration(turn.filler.atMs)}, since the answer was late</span>
         </p>
       )}
       {turn.reply !== null && (
         <p class="said-hub">
           <span class="who">answered</span>{' '}
-          <span>
+          <span dir="auto">
             <span class="heard">{heard}</span>
             {unheard !== '' && (
               <>

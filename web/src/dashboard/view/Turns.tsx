@@ -132,7 +132,7 @@ function Latest({ turn }: { turn: Turn }) {
         {isLive ? 'Current turn' : 'Latest turn'} <span class="quiet">{clock(turn.startedAt)}</span>
       </h2>
       <p class="latest-words">
-        {turn.transcript ? <q>{turn.transcript}</q> : <span class="quiet">{placeholder(turn)}</span>}
+        {turn.transcript ? <q dir="auto">{turn.transcript}</q> : <span class="quiet">{placeholder(turn)}</span>}
         {turn.voiceToVoiceMs !== null && <b class={`latest-ms ${verdict(turn.voiceToVoiceMs)}`}>{duration(turn.voiceToVoiceMs)}</b>}
       </p>
       <Waterfall turn={turn} />
@@ -161,7 +161,7 @@ function Row({ turn, place, scaleMs, isOpen, hasHubs, onToggle, children }: RowP
         <time class="turn-at" dateTime={new Date(turn.startedAt).toISOString()}>
           {clock(turn.startedAt)}
         </time>
-        <span class="turn-words">{turn.transcript ?? <span class="quiet">{placeholder(turn)}</span>}</span>
+        <span class="turn-words" dir="auto">{turn.transcript ?? <span class="quiet">{placeholder(turn)}</span>}</span>
         <span class="badges">
           {hasHubs && turn.hub !== null && (
             <span class="badge turn-hub" title="the hub of this turn">
