@@ -61,6 +61,24 @@ it('goes on after a failure, and says which it was', async () => {
   expect(keeper.failures).toEqual([]);
 });
 
+it('does not ask again at once where the hub takes no more listeners', async () => {
+  vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout'] });
+  let follows = 0;
+  vi.stubGlobal('fetch', async (url: URL) => {
+    if (url.pathname.endsWith('/api/models')) return json({ may_change: false, stages: [], models: [{ ...model('a'), pull: { state: 'loading' } }], recommended: [] });
+    follows += 1;
+    return json({}, 503);
+  });
+  fates = {};
+  await keeperOf().look();
+  const rest = () => new Promise((done) => setImmediate(done));
+  for (let i = 0; i < 100; i += 1) await rest();
+  expect(follows).toBe(1);
+  vi.advanceTimersByTime(2_000);
+  while (follows < 2) await rest();
+  vi.useRealTimers();
+});
+
 it('ends when it is cancelled, which is no failure', async () => {
   fates = { a: 'wait', b: 'here' };
   const keeper = keeperOf();

@@ -6,6 +6,8 @@ import { loadKey } from '../session/key';
 import { type LlmServers, type Models, isUnderWay, llmServersFrom, missingOf, modelsFrom, pullFrom, withPull } from './data';
 
 const ANSWER_MS = 8_000;
+/** A download whose connection was refused or lost is followed again after this time. */
+const FOLLOW_AGAIN_MS = 2_000;
 
 const keepers = new WeakMap<Conversation, ModelKeeper>();
 
@@ -142,7 +144,7 @@ export class ModelKeeper {
     if ((await this.#ask(`api/models/${encodeURIComponent(name)}`, 'DELETE')) !== null) await this.look();
   }
 
-  /** Follows a download to its end; if the connection is lost, the list is read again. */
+  /** Follows a download to its end; if the connection is refused or lost, the list is read again a little later. */
   async #follow(name: string): Promise<void> {
     if (this.#followed.has(name)) return;
     this.#followed.add(name);
@@ -152,10 +154,10 @@ export class ModelKeeper {
       if (answer.ok && answer.body !== null) await this.#read(name, answer.body);
     } catch {
       // The connection was lost. The download continues at the hub, and the next look shows it.
-    } finally {
-      this.#followed.delete(name);
     }
     const kept = this.#models?.models.find((model) => model.name === name)?.pull;
+    if (kept && isUnderWay(kept)) await new Promise((done) => setTimeout(done, FOLLOW_AGAIN_MS));
+    this.#followed.delete(name);
     await this.look();
     // The list is read after the end and contains the result; text that is already shown is kept.
     if (kept && !isUnderWay(kept)) this.#report(name, kept);
