@@ -5,6 +5,8 @@
 import { isKey } from '@antiphon/client';
 
 const KEY = 'antiphon.key';
+/** The last one that was saved, for browsers whose storage is disabled. */
+let saved: string | null = null;
 
 /** Null if the fragment contains no key, or one that cannot be sent. */
 export function keyFrom(hash: string): string | null {
@@ -21,6 +23,7 @@ export function loadKey(): string | null {
 }
 
 export function saveKey(key: string): void {
+  saved = key;
   try {
     sessionStorage.setItem(KEY, key);
   } catch {
@@ -32,6 +35,6 @@ function stored(): string | null {
   try {
     return sessionStorage.getItem(KEY);
   } catch {
-    return null;
+    return saved;
   }
 }
