@@ -41,7 +41,8 @@ export class Talk {
       if (n === this.#n) this.#set({ ...SILENT, fault: NOT_LOADED });
       return;
     }
-    const voice = new code.Voice(context, audio, this.#send, (state) => n === this.#n && this.#set({ ...this.#state, ...state }));
+    const changed = (state: VoiceState) => n === this.#n && this.#set({ ...this.#state, ...state });
+    const voice = new code.Voice(context, audio, this.#send, changed, (fault) => n === this.#n && this.#end(fault));
     this.#voice = voice;
     if (await voice.start()) return this.#set({ ...this.#state, phase: 'on' });
     // One that was stopped meanwhile has ended.

@@ -34,6 +34,7 @@ export class Voice {
   readonly #context: AudioContext;
   readonly #send: (event: object) => boolean;
   readonly #changed: (state: VoiceState) => void;
+  readonly #lost: (fault: string) => void;
   #state: VoiceState = { playedMs: 0, fault: null };
   #microphone: Microphone | null = null;
   #speaker: Speaker | null = null;
@@ -48,13 +49,14 @@ export class Voice {
 
   /**
    * `context`: made in the handler of a click; it is closed at the end. `audio`: the session's formats. `changed`: a fault ends
-   * neither the microphone nor the connection.
+   * neither the microphone nor the connection. `lost`: the microphone has ended, and why.
    */
-  constructor(context: AudioContext, audio: SessionAudio, send: (event: object) => boolean, changed: (state: VoiceState) => void) {
+  constructor(context: AudioContext, audio: SessionAudio, send: (event: object) => boolean, changed: (state: VoiceState) => void, lost: (fault: string) => void) {
     this.#context = context;
     this.#audio = audio;
     this.#send = send;
     this.#changed = changed;
+    this.#lost = lost;
     this.#endSound = followSoundStart(context, (isMissing) => {
       if (isMissing) this.#fail(NO_SOUND);
       else if (this.#state.fault === NO_SOUND) this.#set({ fault: null });
@@ -65,7 +67,7 @@ export class Voice {
   async start(): Promise<boolean> {
     try {
       const speaker = await Speaker.open(this.#context, worklets, (report) => this.#played(report));
-      const options = { worklets, device: null, toHz: this.#audio.inputHz, lost: () => this.#fail(LOST) };
+      const options = { worklets, device: null, toHz: this.#audio.inputHz, lost: () => this.#lost(LOST) };
       const microphone = await Microphone.open(this.#context, { ...options, frame: ({ samples }) => this.#frame(samples) });
       if (this.#isOver) return microphone.close(), false;
       this.#speaker = speaker;
