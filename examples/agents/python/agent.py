@@ -91,6 +91,8 @@ async def converse(question: str) -> None:
                 case "response.output_audio_transcript.done":
                     print(f"said: {event.transcript}")
                 case "response.done":
+                    if event.response.status == "failed":
+                        raise SystemExit(f"the response failed: {event.response.status_details}")
                     calls = [item for item in event.response.output or [] if item.type == "function_call"]
                     if not calls:
                         break
