@@ -113,7 +113,7 @@ test('what was not heard of a reply is told apart from what was', async (t) => {
   assert.equal(await textOf(page, '.detail .heard'), 'Once there');
   assert.equal((await textOf(page, '.detail .unheard')).trim(), 'was a king.');
   assert.match(await textOf(page, '.badges'), /barge-in/);
-  await says(page, '#gpu', /No GPU/);
+  await says(page, '#gpu', /No GPU is reported/);
   await close();
 });
 

@@ -3,7 +3,7 @@ import { describe, expect, it } from 'vitest';
 import { type Book, emptyBook, enter, MAX_STATES } from '../src/dashboard/data/book';
 import { percentile, percentiles, recent, samples, sliding, summary, valueOf } from '../src/dashboard/data/percentiles';
 import { SseReader } from '../src/dashboard/data/sse';
-import { type Turn, pageFrom, stateFrom, turnFrom } from '../src/dashboard/data/turn';
+import { type HubState, type Turn, pageFrom, queuedOf, stateFrom, turnFrom } from '../src/dashboard/data/turn';
 import { heardOf, ticks, waterfall } from '../src/dashboard/data/waterfall';
 import { sliceOf } from '../src/dashboard/view/VirtualRows';
 import { bytes, duration, fieldName, fieldValue, percent, workerFacts } from '../src/dashboard/data/words';
@@ -185,6 +185,8 @@ describe('what the hub says', () => {
     });
     expect(Object.keys(turn({ audio: { heard_ms: 1, odd_ms: 2, generated_ms: 3 } }).audio)).toEqual(['generated_ms', 'heard_ms', 'odd_ms']);
     expect(stateFrom({})).toBeNull();
+    const queued = (queues: object) => queuedOf(stateFrom({ at: new Date(T0).toISOString(), queues }) as HubState);
+    expect([queued({ stt_waiting: 2, tts_waiting: 1, inbound_kib: 9 }), queued({ stt_waiting: 0 }), queued({})]).toEqual([3, 0, null]);
     expect(stateFrom({ at: new Date(T0).toISOString(), gpu: [], queues: { stt: 2, odd: null }, load: { brownout: 1, level: 'no_speculation', pressure: { processor: 1.1 } } })).toMatchObject({ load: { brownout: 1, pressure: { processor: 1.1 } }, gpus: null, queues: { stt: 2 }, cpuPercent: null });
     expect(stateFrom({ at: new Date(T0).toISOString(), gpu: [{ name: 'G', utilization: 50 }] })?.gpus).toEqual([{ name: 'G', utilization: 50, memoryBytes: null, memoryTotalBytes: null }]);
   });

@@ -116,7 +116,7 @@ export interface HubState {
   load: Load | null;
   cpuPercent: number | null;
   memoryBytes: number | null;
-  /** Null: the machine has no GPU, or none visible to the hub. */
+  /** Null: the machine has no GPU, or none visible to the hub or to this key. */
   gpus: Gpu[] | null;
   counters: Record<string, number>;
 }
@@ -207,6 +207,15 @@ export function stateFrom(body: unknown): HubState | null {
     gpus: gpus.length === 0 ? null : gpus.map(gpuFrom),
     counters: numbers(it['counters']),
   };
+}
+
+/** Queues measured in bytes cannot be added to queues measured in items. */
+export const isBytes = (queue: string) => queue.endsWith('_kib');
+
+/** What waits in all queues; null where the hub reports none, as to a key that may not see them. */
+export function queuedOf({ queues }: HubState): number | null {
+  const depths = Object.entries(queues).filter(([name]) => !isBytes(name));
+  return depths.length === 0 ? null : depths.reduce((sum, [, depth]) => sum + depth, 0);
 }
 
 function loadFrom(it: Json): Load | null {

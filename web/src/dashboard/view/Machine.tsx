@@ -2,7 +2,7 @@
 
 import { useMemo } from 'preact/hooks';
 import type uPlot from 'uplot';
-import type { Gpu, HubState, Load } from '../data/turn';
+import { type Gpu, type HubState, type Load, isBytes, queuedOf } from '../data/turn';
 import { bytes } from '../data/words';
 import { type Ink, Plot, times } from './Plot';
 
@@ -25,12 +25,13 @@ const ENGINES: [string, string][] = [
 export function Machine({ states, isOneOfSeveral }: { states: readonly HubState[]; isOneOfSeveral: boolean }) {
   const state = states.at(-1);
   if (state === undefined) return null;
+  const queued = queuedOf(state);
   return (
     <section class="card area-machine" id="machine" aria-label="Load">
       <h2>Load{isOneOfSeveral && ' of this hub'}</h2>
       <div class="machine">
         <History name="Sessions" value={String(state.sessions)} states={states} of={sessionsOf} ink="you" />
-        <History name="Queued" value={String(queuedOf(state))} states={states} of={queuedOf} ink="p99" />
+        <History name="Queued" value={queued === null ? 'unknown' : String(queued)} states={states} of={queuedOf} ink="p99" />
         <History name="Processor" value={state.cpuPercent === null ? 'unknown' : `${state.cpuPercent.toFixed(0)} %`} note="of one core" states={states} of={cpuOf} ink="hub" />
         <History name="Memory" value={state.memoryBytes === null ? 'unknown' : bytes(state.memoryBytes)} states={states} of={memoryOf} ink="p95" />
         {state.load !== null && <Pressure load={state.load} />}
@@ -53,9 +54,6 @@ export function Machine({ states, isOneOfSeveral }: { states: readonly HubState[
 }
 
 const sessionsOf = (state: HubState) => state.sessions;
-/** Queues measured in bytes cannot be added to queues measured in items. */
-const isBytes = (queue: string) => queue.endsWith('_kib');
-const queuedOf = (state: HubState) => Object.entries(state.queues).reduce((sum, [name, depth]) => sum + (isBytes(name) ? 0 : depth), 0);
 const cpuOf = (state: HubState) => state.cpuPercent;
 const memoryOf = (state: HubState) => (state.memoryBytes === null ? null : state.memoryBytes / 2 ** 20);
 
@@ -175,7 +173,7 @@ function Gpus({ gpus }: { gpus: Gpu[] | null }) {
     <div class="box" id="gpu">
       <h3>GPU</h3>
       {gpus === null ? (
-        <p class="quiet">No GPU. All engines of this hub run on the CPU or on other machines.</p>
+        <p class="quiet">No GPU is reported.</p>
       ) : (
         <dl class="facts">
           {gpus.map(({ name, utilization, memoryBytes, memoryTotalBytes }, i) => (
