@@ -58,8 +58,10 @@ function withMicrophones(allowed: Promise<void> = Promise.resolve()): { enabled:
   vi.stubGlobal('AudioWorkletNode', AudioNodeStub);
   Object.assign(window, { isSecureContext: true });
   const getUserMedia = async () => {
-    const track = { enabled: true, isStopped: false, addEventListener: () => {}, stop: () => void (track.isStopped = true) };
-    tracks.push(track);
+    const state = { enabled: true, isStopped: false };
+    const stop = () => void (state.isStopped = true);
+    const track = Object.assign(state, { stop, addEventListener: () => {} });
+    tracks.push(state);
     await allowed;
     return { getTracks: () => [track], getAudioTracks: () => [track] };
   };
