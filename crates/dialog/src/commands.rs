@@ -101,7 +101,7 @@ impl Dialog {
     fn create_item(&mut self, mut item: Item, place: &ItemPosition) -> Result<ItemId, Refusal> {
         if item.id.as_str().is_empty() {
             item.id = self.mint_item();
-        } else if self.history.item(&item.id).is_some() {
+        } else if self.history.item(&item.id).is_some() || self.listening.awaits(&item.id) {
             return Err(Refusal::DuplicateItem(item.id));
         }
         match &mut item.kind {

@@ -55,6 +55,11 @@ impl UserTurn {
             TurnPhase::Idle
         }
     }
+
+    /// Whether the end or the transcript of this item's utterance is awaited, also where the client has deleted the item.
+    pub(super) fn awaits(&self, item: &ItemId) -> bool {
+        self.speaking.iter().chain(&self.awaiting).any(|utterance| utterance.item == *item)
+    }
 }
 
 /// One utterance. Samples at 16 kHz.
