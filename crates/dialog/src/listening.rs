@@ -56,7 +56,7 @@ impl UserTurn {
         }
     }
 
-    /// Whether the end or the transcript of this item's utterance is awaited, also where the client has deleted the item.
+    /// Whether the end or the transcript of this item's utterance is awaited, also where the client has deleted it.
     pub(super) fn awaits(&self, item: &ItemId) -> bool {
         self.speaking.iter().chain(&self.awaiting).any(|utterance| utterance.item == *item)
     }

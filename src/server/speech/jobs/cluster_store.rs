@@ -267,6 +267,13 @@ impl Index {
         self.records.insert(id.into(), (revision, stored));
     }
 
+    /// Forgets jobs that were removed, and those whose time is over. Older news of a removed one list it until its removal
+    /// is heard.
+    fn forget_gone(&mut self, keep_s: i64, time: i64) {
+        let is_kept = |stored: &JobRecord| stored.ended.is_none_or(|ended| ended + keep_s > time);
+        self.records.retain(|_, (_, stored)| stored.as_ref().is_some_and(is_kept));
+    }
+
     fn all(&self) -> impl Iterator<Item = (&String, &JobRecord)> {
         self.records.iter().filter_map(|(id, (_, stored))| Some((id, stored.as_ref()?)))
     }
@@ -365,11 +372,7 @@ impl ClusterStore {
             let old = now() - QUEUED_WITHIN_S;
             let open: Vec<String> = {
                 let mut index = self.index();
-                let keep_s = self.bounds.keep_s;
-                let time = now();
-                index.records.retain(|_, (_, stored)| {
-                    stored.as_ref().is_none_or(|stored| stored.ended.is_none_or(|ended| ended + keep_s > time))
-                });
+                index.forget_gone(self.bounds.keep_s, now());
                 let open = index.all().filter(|(_, stored)| stored.is_open() && stored.created < old);
                 open.map(|(id, _)| id.clone()).collect()
             };

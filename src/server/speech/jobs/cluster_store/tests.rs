@@ -252,6 +252,22 @@ fn an_owner_that_this_hub_does_not_know_holds_up_no_other() {
     assert!(!index.lets_others_first(Some(&first), |owner| owner == Some(first.as_str())));
 }
 
+#[test]
+fn jobs_that_were_removed_or_whose_time_is_over_take_no_memory() {
+    let queued = JobRecord::new(None, &spec(), "text".into(), None);
+    let ended_at = |ended: i64| JobRecord { ended: Some(ended), ..queued.clone() };
+    let mut index = Index::default();
+    index.note("job_removed", 1, Some(queued.clone()));
+    index.note("job_removed", 2, None);
+    index.note("job_old", 3, Some(ended_at(800)));
+    index.note("job_new", 4, Some(ended_at(950)));
+    index.note("job_queued", 5, Some(queued));
+    index.forget_gone(100, 1_000);
+    let mut known: Vec<&str> = index.records.keys().map(String::as_str).collect();
+    known.sort_unstable();
+    assert_eq!(known, ["job_new", "job_queued"]);
+}
+
 #[tokio::test]
 async fn where_jetstream_is_full_nothing_half_made_is_left() {
     let (_server, one, two) = hubs_with(1 << 20, Bounds { bytes: 1 << 30, ..BOUNDS }).await;
