@@ -150,7 +150,30 @@ struct Head {
     is_final: bool,
     claims: String,
     /// The object that holds the state, and its length; `None`: the state follows the head.
-    object: Option<(String, usize)>,
+    object: Option<StateObject>,
+}
+
+/// An object that holds a state: its name and its length.
+type StateObject = (String, usize);
+
+/// The objects of a record, after a write that was to name another one.
+#[derive(Debug, PartialEq, Eq)]
+struct StateObjects {
+    /// The one that the record names, as far as is known.
+    named: Option<StateObject>,
+    /// One that the record does not name.
+    needless: Option<StateObject>,
+}
+
+impl StateObjects {
+    fn after(write: &Result<(), OwnershipError>, before: Option<StateObject>, new: Option<StateObject>) -> Self {
+        match write {
+            Ok(()) => Self { named: new, needless: before },
+            // It may have been made: either of them may be named. The other goes at the end of its time.
+            Err(OwnershipError::Away(_)) => Self { named: before, needless: None },
+            Err(_) => Self { named: before, needless: new },
+        }
+    }
 }
 
 /// Omits the claims.
@@ -232,11 +255,8 @@ impl SharedSessions {
             self.write(owned, &value, ttl).await
         };
         let written = written.await;
-        let needless = match &written {
-            Ok(()) => before,
-            // What is stored refers to the one before.
-            Err(_) => std::mem::replace(&mut owned.head.object, before),
-        };
+        let StateObjects { named, needless } = StateObjects::after(&written, before, owned.head.object.take());
+        owned.head.object = named;
         if let Some((object, _)) = needless {
             // If this fails, it goes at the end of its time.
             let _ = self.jetstream.audio().remove(&object).await;
@@ -463,4 +483,20 @@ fn decode(value: &[u8]) -> Result<(Head, Vec<u8>), OwnershipError> {
     }
     let head = serde_json::from_slice(line).map_err(|_| unreadable("a field of its head is missing"))?;
     Ok((head, state.to_vec()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_state_is_kept_while_the_record_may_name_it() {
+        let before = || Some(("before".to_owned(), 1));
+        let new = || Some(("new".to_owned(), 2));
+        let after = |write: Result<(), OwnershipError>| StateObjects::after(&write, before(), new());
+        assert_eq!(after(Ok(())), StateObjects { named: new(), needless: before() });
+        let unanswered = after(Err(OwnershipError::Away("no reply within 5 s".into())));
+        assert_eq!(unanswered, StateObjects { named: before(), needless: None });
+        assert_eq!(after(Err(OwnershipError::Contended)), StateObjects { named: before(), needless: new() });
+    }
 }

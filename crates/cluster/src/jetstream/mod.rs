@@ -7,7 +7,7 @@
 //!
 //! | name | stream | holds | bounds |
 //! | --- | --- | --- | --- |
-//! | `antiphon-sessions` | `KV_antiphon-sessions` | snapshots of sessions | 1 GiB, 2 h |
+//! | `antiphon-sessions` | `KV_antiphon-sessions` | snapshots of sessions | 1 GiB, 25 h |
 //! | `antiphon-keys` | `KV_antiphon-keys` | short-lived keys | 64 MiB, 2 h |
 //! | `antiphon-jobs` | `KV_antiphon-jobs` | the status of jobs | 256 MiB |
 //! | `antiphon-audio` | `OBJ_antiphon-audio` | the sound of jobs, large snapshots | what is asked for |
