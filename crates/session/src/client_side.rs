@@ -397,7 +397,17 @@ impl ClientSide {
                 | ServerEvent::ItemDone { .. }
                 | ServerEvent::ItemDeleted { .. }
                 | ServerEvent::ItemRetrieved { .. }
-                | ServerEvent::ItemTruncated { .. },
+                | ServerEvent::ItemTruncated { .. }
+                | ServerEvent::TranscriptionDelta { .. }
+                | ServerEvent::TranscriptionDraft { .. }
+                | ServerEvent::TranscriptionCompleted { .. }
+                | ServerEvent::TranscriptionFailed { .. }
+                | ServerEvent::McpListInProgress { .. }
+                | ServerEvent::McpListCompleted { .. }
+                | ServerEvent::McpListFailed { .. }
+                | ServerEvent::McpCallInProgress { .. }
+                | ServerEvent::McpCallCompleted { .. }
+                | ServerEvent::McpCallFailed { .. },
             ) => About::Items,
             (None, _) => About::Session,
         };
@@ -559,6 +569,7 @@ mod tests {
     use super::*;
     use crate::opening::Opening;
     use crate::testing::{StrictLimits, begun};
+    use futures_util::FutureExt;
 
     fn client(mode: AudioMode, resume_key: Option<&str>) -> ClientSide {
         let resume_key = resume_key.map(str::to_owned);
@@ -587,6 +598,37 @@ mod tests {
             assert_eq!(client.expire(Instant::now() + STUCK), expect);
             assert_eq!(client.egress.is_attached(), expect == Expiry::Session);
         }
+    }
+
+    /// The types of the events that leave without waiting.
+    fn leaving(client: &ClientSide) -> Vec<String> {
+        let mut types = Vec::new();
+        while let Some(Ok(crate::Message::Text(text))) = client.egress.next_message().now_or_never() {
+            let event: serde_json::Value = serde_json::from_str(&text).expect("an event is JSON");
+            types.push(event["type"].as_str().expect("an event has a type").to_owned());
+        }
+        types
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_transcript_and_the_progress_of_an_item_wait_behind_it_while_a_reply_is_held() {
+        let mut client = client(AudioMode::Events, None);
+        client.hold();
+        client.send(Some("resp_1".into()), ServerEvent::OutputCleared { response_id: "resp_1".into() });
+        client.send(None, ServerEvent::InputAudioCommitted { previous_item_id: None, item_id: "item_1".into() });
+        let delta = "Two.".to_owned();
+        client.send(None, ServerEvent::TranscriptionDelta { item_id: "item_1".into(), content_index: 0, delta });
+        client.send(None, ServerEvent::McpListInProgress { item_id: "item_2".into() });
+        client.send(None, ServerEvent::InputAudioCleared {});
+        assert_eq!(leaving(&client), ["input_audio_buffer.cleared"]);
+        client.release(Samples::ZERO);
+        let expect = [
+            "output_audio_buffer.cleared",
+            "input_audio_buffer.committed",
+            "conversation.item.input_audio_transcription.delta",
+            "mcp_list_tools.in_progress",
+        ];
+        assert_eq!(leaving(&client), expect);
     }
 
     #[tokio::test(start_paused = true)]

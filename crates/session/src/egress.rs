@@ -72,7 +72,8 @@ struct Log {
 pub(super) enum About {
     /// A response: its events keep their order with its audio, so they are held with it.
     Response(ResponseId),
-    /// Items of the conversation: it overtakes no event of a response, which may be about the same item.
+    /// Items of the conversation, and their transcripts: it overtakes no event of a response, which may be about the
+    /// same item.
     Items,
     /// Anything else: it is not held.
     Session,
