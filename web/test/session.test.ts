@@ -137,4 +137,14 @@ describe('push to talk', () => {
     press.press();
     expect(press.held).toBe(false);
   });
+
+  it('leaves open a microphone that is being opened while its mode ends, as where all settings are reset', () => {
+    const made = conversation();
+    const press = pressOf(made);
+    press.rest();
+    made.state.microphone = 'asking';
+    press.letGo();
+    press.end();
+    expect([made.state.muted, made.did]).toEqual([false, ['closed', 'open']]);
+  });
 });

@@ -50,16 +50,22 @@ export class PressToTalk {
     if (!this.#held && this.#timer === 0) this.#mute(true);
   }
 
-  /** Opens it for good: the hub detects turns again. */
-  end(): void {
+  /** Another microphone, or none: nothing is held. */
+  letGo(): void {
     clearTimeout(this.#timer);
     this.#timer = 0;
     this.#held = false;
+  }
+
+  /** Opens it for good, also one that is being opened: the hub detects turns again. */
+  end(): void {
+    this.letGo();
     this.#mute(false);
   }
 
   #mute(muted: boolean): void {
     const { microphone, muted: isMuted } = this.#conversation.state;
-    if (microphone === 'on' && isMuted !== muted) this.#conversation.mute();
+    // The next one is opened as the one before was left.
+    if (microphone !== 'off' && isMuted !== muted) this.#conversation.mute();
   }
 }

@@ -48,8 +48,9 @@ export function App({ conversation, own, shared, conversations, recent }: Props)
   const press = useMemo(() => (settings.pushToTalk ? new PressToTalk(conversation) : null), [conversation, settings.pushToTalk]);
   useEffect(() => {
     if (press && state.microphone === 'on') press.rest();
-    return () => press?.end();
+    return () => press?.letGo();
   }, [press, state.microphone]);
+  useEffect(() => () => press?.end(), [press]);
   const change = (change: Partial<Settings>) => {
     const { own, shared } = (kept.current = changed(kept.current, change));
     draw((n) => n + 1);
