@@ -48,21 +48,28 @@ class AudioNodeStub {
   disconnect = () => {};
 }
 
-/** A browser with audio, whose user allows the microphone once `allowed` resolves. Returns the tracks that were asked for. */
-function withMicrophones(allowed: Promise<void> = Promise.resolve()): { enabled: boolean; isStopped: boolean }[] {
-  const tracks: { enabled: boolean; isStopped: boolean }[] = [];
+interface Track {
+  device: string | null;
+  enabled: boolean;
+  isStopped: boolean;
+}
+
+/** A browser with audio that opens a microphone once `allow` resolves. Returns the tracks that were asked for. */
+function withMicrophones(allow: (device: string | null) => Promise<void> = async () => {}): Track[] {
+  const tracks: Track[] = [];
   const node = () => new AudioNodeStub();
   const context = { currentTime: 0, sampleRate: 48_000, destination: {}, audioWorklet: { addModule: async () => {} }, createGain: node, createMediaStreamSource: node };
   const none = async () => {};
   vi.stubGlobal('AudioContext', function () { return { ...context, resume: none, suspend: none, close: none }; });
   vi.stubGlobal('AudioWorkletNode', AudioNodeStub);
   Object.assign(window, { isSecureContext: true });
-  const getUserMedia = async () => {
-    const state = { enabled: true, isStopped: false };
+  const getUserMedia = async ({ audio }: { audio: { deviceId?: { exact: string } } }) => {
+    const device = audio.deviceId?.exact ?? null;
+    const state = { device, enabled: true, isStopped: false };
     const stop = () => void (state.isStopped = true);
     const track = Object.assign(state, { stop, addEventListener: () => {} });
     tracks.push(state);
-    await allowed;
+    await allow(device);
     return { getTracks: () => [track], getAudioTracks: () => [track] };
   };
   vi.stubGlobal('navigator', { mediaDevices: { getUserMedia } });
@@ -169,7 +176,8 @@ it('keeps a muted microphone muted where it is opened again', async () => {
 
 it('has one microphone where the connection is lost while the browser asks for it', async () => {
   let allow = (): void => {};
-  const tracks = withMicrophones(new Promise((done) => (allow = done)));
+  const allowed = new Promise<void>((done) => (allow = done));
+  const tracks = withMicrophones(() => allowed);
   const conversation = new Conversation({ hub: 'https://hub.example', codec: 'pcm16', worklets: 'worklets.js' });
   void conversation.type('Hello?');
   const first = await greeted(1);
@@ -182,6 +190,18 @@ it('has one microphone where the connection is lost while the browser asks for i
   expect(tracks.map(({ isStopped }) => isStopped)).toEqual([false, true]);
   conversation.close();
   expect(tracks.every(({ isStopped }) => isStopped)).toBe(true);
+});
+
+it('opens the microphone that was chosen last, also while the one before is being opened', async () => {
+  const tracks = withMicrophones();
+  const conversation = new Conversation({ hub: 'https://hub.example', codec: 'pcm16', worklets: 'worklets.js' });
+  void conversation.talk();
+  await greeted(1);
+  void conversation.useDevices({ microphone: 'first' });
+  void conversation.useDevices({ microphone: 'second' });
+  while (conversation.state.microphone !== 'on') await new Promise((done) => setImmediate(done));
+  expect(tracks.map(({ device, isStopped }) => [device, isStopped])).toEqual([[null, true], ['first', true], ['second', false]]);
+  conversation.close();
 });
 
 it('goes on waiting for a hub that loads where it is given another key, and asks for no microphone', async () => {

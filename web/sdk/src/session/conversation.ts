@@ -545,6 +545,8 @@ export class Conversation {
   /** Returns false if there is no microphone; a conversation that needs it then does not start. */
   async #openMicrophone(epoch: number): Promise<boolean> {
     this.#store.dispatch({ kind: 'microphone', microphone: 'asking' });
+    const { microphone: device = null } = this.#devices;
+    const isAnotherChosen = () => device !== (this.#devices.microphone ?? null);
     try {
       if (!this.#context) throw new MicrophoneError(window.isSecureContext ? 'unsupported' : 'insecure');
       this.#codec ??= await bestCodec();
@@ -554,7 +556,7 @@ export class Conversation {
         // The loudspeaker comes first.
         worklets: this.#worklets ?? '',
         codec,
-        device: this.#devices.microphone ?? null,
+        device,
         levels: this.levels,
         payload: (payload) => this.#sendAudio(payload),
         lost: () => this.#microphoneLost(),
@@ -563,6 +565,7 @@ export class Conversation {
       if (epoch !== this.#epoch) return user.close(), false;
       // The browser was asked twice: the connection was lost before the user had answered.
       if (this.#user) return user.close(), true;
+      if (isAnotherChosen()) return user.close(), this.#openMicrophone(epoch);
       this.#user = user;
       user.mute(this.state.muted);
       this.#connection?.useMicrophone(user.track);
@@ -571,6 +574,7 @@ export class Conversation {
     } catch (cause) {
       if (epoch !== this.#epoch) return false;
       if (this.#user) return true;
+      if (isAnotherChosen()) return this.#openMicrophone(epoch);
       this.#wantsMicrophone = false;
       this.#store.dispatch({ kind: 'microphone', microphone: 'off' });
       if (this.state.link !== 'live') this.#store.dispatch({ kind: 'link', link: 'off' });
