@@ -204,6 +204,23 @@ it('opens the microphone that was chosen last, also while the one before is bein
   conversation.close();
 });
 
+it('resumes its session where a microphone does not open meanwhile', async () => {
+  stopClock();
+  withMicrophones(async (device) => {
+    if (device === 'used') throw new Error('by another program');
+  });
+  const conversation = new Conversation({ hub: 'https://hub.example', codec: 'pcm16', worklets: 'worklets.js' });
+  void conversation.talk();
+  const first = await greeted(1);
+  first.say({ type: 'antiphon.session.resumable', key: 'rk_1', within_s: 30 });
+  first.break();
+  vi.advanceTimersByTime(1_000);
+  expect(conversation.state.link).toBe('resuming');
+  await conversation.useDevices({ microphone: 'used' });
+  expect(conversation.state).toMatchObject({ link: 'resuming', microphone: 'off', problem: { kind: 'microphone', fault: 'busy' } });
+  conversation.close();
+});
+
 it('goes on waiting for a hub that loads where it is given another key, and asks for no microphone', async () => {
   stopClock();
   const tracks = withMicrophones();

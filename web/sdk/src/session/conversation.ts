@@ -577,7 +577,8 @@ export class Conversation {
       if (isAnotherChosen()) return this.#openMicrophone(epoch);
       this.#wantsMicrophone = false;
       this.#store.dispatch({ kind: 'microphone', microphone: 'off' });
-      if (this.state.link !== 'live') this.#store.dispatch({ kind: 'link', link: 'off' });
+      // One that is connected, or will be again, goes on without.
+      if (this.state.link === 'checking') this.#store.dispatch({ kind: 'link', link: 'off' });
       this.#report({ kind: 'microphone', fault: cause instanceof MicrophoneError ? cause.fault : 'busy' });
       return false;
     }
