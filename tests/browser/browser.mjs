@@ -109,7 +109,7 @@ export async function until(page, what, condition) {
 }
 
 /** Waits until the page shows what its state was: it draws in the next frame, and what that begins follows. A hidden page has no frames. */
-const drawn = (page) =>
+export const drawn = (page) =>
   page.evaluate(() => new Promise((done) => {
     setTimeout(done, 1_000);
     requestAnimationFrame(() => requestAnimationFrame(() => setTimeout(done)));

@@ -5,7 +5,7 @@ import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, test as nodeTest } from 'node:test';
-import { TEST_TIMEOUT_MS, ask, axe, eventually, gone, hooks, openPage, openSettings, poll, say, says, until } from './browser.mjs';
+import { TEST_TIMEOUT_MS, ask, axe, drawn, eventually, gone, hooks, openPage, openSettings, poll, say, says, until } from './browser.mjs';
 import { OwnHub, ROOT } from './own_hub.mjs';
 import { composeWav } from './wav.mjs';
 
@@ -208,6 +208,31 @@ test('a microphone is tested without a conversation, chosen while talking, and t
   if (speakers.length > 0) await page.selectOption('#loudspeaker', speakers[0]);
   await page.locator('#volume').fill('0.2');
   await gone(page, '#notice');
+  await close();
+});
+
+test('a microphone that the browser allows after another one was chosen is not tested', async (t) => {
+  const { page, close } = await openPage(t, { url: HUB_URL, microphone: questionMic, context: { permissions: ['microphone'] } });
+  await openSettings(page, '#microphone option:nth-child(2)');
+  await page.evaluate(() => {
+    const { mediaDevices } = navigator;
+    const ask = mediaDevices.getUserMedia.bind(mediaDevices);
+    window.tracks = [];
+    mediaDevices.getUserMedia = async (wanted) => {
+      const stream = await ask(wanted);
+      window.tracks.push(...stream.getTracks());
+      await new Promise((allow) => (window.allow = allow));
+      return stream;
+    };
+  });
+  await page.click('#test-microphone');
+  await poll(() => page.evaluate(() => window.tracks.length === 1), () => 'no microphone is asked for');
+  await page.selectOption('#microphone', { index: 1 });
+  await drawn(page);
+  await page.evaluate(() => window.allow());
+  await eventually(() => page.evaluate(() => window.tracks[0].readyState), (state) => assert.equal(state, 'ended'));
+  assert.equal(await page.innerText('#test-microphone'), 'Test');
+  assert.equal(await page.getByText('could not be opened').count(), 0);
   await close();
 });
 

@@ -3,7 +3,7 @@
 
 import type { Conversation, State } from '@antiphon/client';
 import type { ComponentChildren } from 'preact';
-import { useEffect, useState } from 'preact/hooks';
+import { useEffect, useRef, useState } from 'preact/hooks';
 import { type MicrophoneCheck, checkMicrophone } from '../session/microphone_check';
 import { MAX_INSTRUCTIONS_BYTES, SPEEDS, type Settings, bytesOf, defaultSettings, fragmentOf } from '../session/settings';
 import { type VoiceKeeper, voiceKeeperOf } from '../voices/keeper';
@@ -208,22 +208,27 @@ interface MicrophoneProps {
 function Microphone({ conversation, state, chosen, onChange }: MicrophoneProps) {
   const [devices, look] = useDevices('audioinput');
   const [test, setTest] = useState<MicrophoneCheck | null>(null);
-  const [closed] = useState(() => new AbortController());
+  const asked = useRef<AbortController | null>(null);
   const [fault, setFault] = useState('');
   const isOn = state.microphone === 'on';
   const start = async () => {
+    asked.current?.abort();
+    const { signal } = (asked.current = new AbortController());
     setFault('');
     try {
-      setTest(await checkMicrophone(chosen, closed.signal));
+      setTest(await checkMicrophone(chosen, signal));
       look();
     } catch {
-      setFault('The microphone could not be opened: allow it for this page, or choose another one.');
+      if (!signal.aborted) setFault('The microphone could not be opened: allow it for this page, or choose another one.');
     }
   };
-  // A device is not kept open behind a closed sheet, behind another choice, or beside a conversation.
+  // A device is not kept open behind a closed sheet, behind another choice, or beside a conversation, nor is one that the browser
+  // allows only then.
   useEffect(() => () => test?.stop(), [test]);
-  useEffect(() => () => closed.abort(), [closed]);
-  useEffect(() => setTest(null), [chosen, isOn]);
+  useEffect(() => {
+    setTest(null);
+    return () => asked.current?.abort();
+  }, [chosen, isOn]);
   return (
     <div class="setting">
       <label for="microphone">Microphone</label>
