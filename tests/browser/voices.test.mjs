@@ -148,6 +148,32 @@ test('a voice is recorded, added with consent, chosen, played and removed', asyn
   await close();
 });
 
+test('a second press while the browser asks for the microphone begins no second recording', async (t) => {
+  const { page, close } = await openPage(t, { url, microphone: process.env.QUESTION_WAV });
+  await page.evaluate(() => {
+    const { mediaDevices } = navigator;
+    const ask = mediaDevices.getUserMedia.bind(mediaDevices);
+    const allowed = new Promise((allow) => (window.allow = allow));
+    window.nAsked = 0;
+    mediaDevices.getUserMedia = async (wanted) => {
+      window.nAsked += 1;
+      await allowed;
+      return ask(wanted);
+    };
+  });
+  await page.click('#engines-open');
+  const section = page.locator('#voices');
+  await section.getByText('Add a voice', { exact: true }).click();
+  const record = section.getByRole('button', { name: 'Record' });
+  await record.click();
+  await record.click();
+  await page.evaluate(() => window.allow());
+  await section.getByRole('button', { name: 'Stop', exact: true }).click();
+  await section.getByText(/^Recorded \d/).waitFor();
+  assert.equal(await page.evaluate(() => window.nAsked), 1);
+  await close();
+});
+
 test('what the hub refuses is said in its words, and the draft is kept', async (t) => {
   const { page, close } = await openPage(t, { url, refuse: true });
   library.refuses = [400, { error: { message: 'The recording is silent.', param: 'audio_sample' } }];

@@ -159,6 +159,7 @@ function Microphone({ longestMs, onRecorded }: { longestMs: number; onRecorded: 
   const [recorder, setRecorder] = useState<Recorder | null>(null);
   const [status, setStatus] = useState('');
   const [left] = useState(() => new AbortController());
+  const isAsked = useRef(false);
   useEffect(() => () => left.abort(), [left]);
   useEffect(() => {
     if (recorder === null) return;
@@ -170,8 +171,12 @@ function Microphone({ longestMs, onRecorded }: { longestMs: number; onRecorded: 
   }, [recorder]);
 
   async function start(): Promise<void> {
+    // Another press while the browser asks: one recording begins.
+    if (isAsked.current) return;
+    isAsked.current = true;
     setStatus('');
     const started = await Recorder.start(longestMs, left.signal);
+    isAsked.current = false;
     if (typeof started === 'string') return setStatus(started === 'refused' ? 'The microphone is not available.' : 'This browser cannot record here.');
     setRecorder(started);
     const recording = await started.done;
