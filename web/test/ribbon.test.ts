@@ -20,7 +20,7 @@ describe('turns', () => {
     expect(turns[0]?.stages.map(({ key, ms }) => [key, ms])).toEqual([['wait', 200], ['hear', 40], ['think', 10], ['voice', 40], ['send', 10], ['play', 30]]);
     // A typed turn has no timeline: the page's own stages, or one of all.
     expect(turns[2]?.stages).toEqual([{ key: 'play', ms: 80 }]);
-    expect(turnsOf(captions, 1, new Map([['a4', [{ key: 'think', ms: 30 }, { key: 'voice', ms: 10 }]]]))[0]?.stages).toEqual([{ key: 'think', ms: 60 }, { key: 'voice', ms: 20 }]);
+    expect(turnsOf(captions, 1, new Map([['resp_a4', [{ key: 'think', ms: 30 }, { key: 'voice', ms: 10 }]]]))[0]?.stages).toEqual([{ key: 'think', ms: 60 }, { key: 'voice', ms: 20 }]);
   });
 
   it('add up to what is shown where page and hub count from different moments', () => {
@@ -52,7 +52,11 @@ describe('the current turn', () => {
     const seen = [{ key: 'wait', ms: 200 }, { key: 'hear', ms: 60 }, { key: 'think', ms: 40 }, { key: 'voice', ms: 100 }];
     expect(live.stages(1_400)).toEqual(seen);
     live.follow(state({ playback: 'playing', captions: [user('u'), reply('a')] }), 0, 1_400);
-    expect([live.stages(1_500), live.seen.get('a')]).toEqual([[], seen]);
+    expect([live.stages(1_500), live.seen.get('resp_a')]).toEqual([[], seen]);
+    // A new session names the captions of the one before anew.
+    const renamed = [user('past/1/u'), reply('past/1/a', { responseId: 'resp_a', latencyMs: 400 })];
+    live.follow(state({ captions: renamed }), 0, 2_000);
+    expect(turnsOf(renamed, 1, live.seen)[0]?.stages).toEqual(seen);
   });
 
   it('begins with the Enter key where it was typed', () => {

@@ -20,7 +20,7 @@ const LOUD = 0.02;
 /** Ends of the axis, in ms. */
 const AXES = [250, 500, 1_000, 2_000, 4_000, 8_000, 16_000, 32_000, 64_000];
 
-/** The latest `max` turns with a latency, oldest first. `seen`: stages that the page saw, by the id of the response's caption. */
+/** The latest `max` turns with a latency, oldest first. `seen`: stages that the page saw, by response. */
 export function turnsOf(captions: readonly Caption[], max: number, seen: ReadonlyMap<string, Segment[]>): Turn[] {
   const turns: Turn[] = [];
   let words = '';
@@ -30,7 +30,7 @@ export function turnsOf(captions: readonly Caption[], max: number, seen: Readonl
       const { id, responseId, marks, latencyMs, hops } = caption;
       const totalMs = shownLatency(marks, latencyMs);
       if (totalMs === null) continue;
-      const found: Segment[] = marks ? segments(marks, latencyMs, hops) : (seen.get(id) ?? []);
+      const found: Segment[] = marks ? segments(marks, latencyMs, hops) : (seen.get(responseId) ?? []);
       turns.push({ id, responseId, words, totalMs, stages: fitted(found, totalMs) });
     }
   }
@@ -57,7 +57,7 @@ export function axisMs(totals: number[]): number {
 
 /** The turn that is being answered, as the page sees it: ends of stages, in ms of the page's clock. */
 export class LiveTurn {
-  /** Of turns that are over, by the caption of the response; until the conversation has no such caption. */
+  /** Of turns that are over, by response; until the conversation has no caption of it. Ids of captions change with the session. */
   readonly seen = new Map<string, Segment[]>();
   #loudMs: number | null = null;
   #turn: { fromMs: number; ends: Partial<Record<'wait' | 'hear' | 'think', number>> } | null = null;
@@ -78,10 +78,10 @@ export class LiveTurn {
       if (last?.role === 'assistant' && last.text !== '') this.#turn.ends.think ??= nowMs;
       return;
     }
-    if (this.#turn && last?.role === 'assistant' && state.playback !== 'idle') this.seen.set(last.id, this.stages(nowMs));
+    if (this.#turn && last?.role === 'assistant' && state.playback !== 'idle') this.seen.set(last.responseId, this.stages(nowMs));
     this.#turn = null;
     this.#loudMs = null;
-    const known = new Set(state.captions.map(({ id }) => id));
+    const known = new Set(state.captions.map((caption) => (caption.role === 'assistant' ? caption.responseId : '')));
     for (const id of this.seen.keys()) if (!known.has(id)) this.seen.delete(id);
   }
 
