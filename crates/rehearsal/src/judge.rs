@@ -113,7 +113,7 @@ fn whole_checks(scenario: &Scenario, recording: &Recording, measures: &Measures)
             End::Broken(why) => why.clone(),
         }
     });
-    if scenario.goal.is_some() {
+    if scenario.goal.is_some() && recording.end == End::Finished {
         let found = || "it hung up before its first words".to_owned();
         checks.add("the caller speaks".to_owned(), !recording.turns.is_empty(), found);
     }
@@ -357,6 +357,10 @@ mod tests {
     fn a_caller_with_a_goal_that_says_nothing_has_rehearsed_nothing() {
         let report = judge(&scenario("[goal]\ntext = \"Book a table.\"\n"), Recording::default());
         assert_eq!(failed(&report), ["None the caller speaks: it hung up before its first words"]);
+        let broken = Recording { end: End::Broken("the server is gone".into()), ..Recording::default() };
+        let report = judge(&scenario("[goal]\ntext = \"Book a table.\"\n"), broken);
+        let expected = ["None the conversation ends as the caller ends it: the server is gone"];
+        assert_eq!(failed(&report), expected, "it did not hang up");
     }
 
     #[test]
