@@ -7,7 +7,7 @@
 //! its limits. The hub runs on one core, all clients and the mock engines on the other.
 
 use super::hub_process::{Engines, Hub};
-use super::load::{self, Outcome};
+use super::load;
 use super::mock::Latencies;
 use super::mocks::{Pair, SOUND, load_of, spoken};
 use super::pinning::LoadAffinity;
@@ -149,10 +149,9 @@ sha256 = \"{digest}\"
     let mut abuser = abuser(&pair.hub.url, &sent);
     let beside = talk().await?;
     abuser.shutdown().await;
-    let p95 = |outcome: &Outcome| outcome.waits().percentile(95.0).unwrap_or(f64::INFINITY);
     section.percentile(&format!("{N_HONEST} sessions alone"), &alone.waits(), 95.0, None);
     section.percentile(&format!("{N_HONEST} sessions beside an abusive key"), &beside.waits(), 95.0, None);
-    let times = p95(&beside) / p95(&alone);
+    let times = beside.waits().times(&alone.waits(), 95.0);
     section.figures.push(
         Figure::new("p95 against that of the sessions alone", Unit::Times, times, beside.waits().len())
             .at_most(P95_TIMES),

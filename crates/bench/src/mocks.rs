@@ -141,9 +141,8 @@ pub(super) async fn measure(plan: &Plan, progress: Progress<'_>) -> Result<Measu
     let name = format!("{N_TOGETHER} sessions");
     section.percentile(&name, &together.waits(), 50.0, None);
     section.percentile(&name, &together.waits(), 95.0, None);
-    let p95 = |outcome: &Outcome| outcome.waits().percentile(95.0).unwrap_or(f64::INFINITY);
-    let more =
-        Figure::new("p95 above that of 1 session", Unit::Ms, p95(&together) - p95(&alone), together.waits().len());
+    let above_ms = together.waits().above_ms(&alone.waits(), 95.0);
+    let more = Figure::new("p95 above that of 1 session", Unit::Ms, above_ms, together.waits().len());
     section.figures.push(more.at_most(TOGETHER_MORE_MS));
     let percent = together.cpu_percent().unwrap_or(f64::INFINITY);
     let percent = Figure::new("processor time a session", Unit::PercentOfCore, percent, N_TOGETHER);

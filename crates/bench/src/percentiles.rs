@@ -66,6 +66,21 @@ impl Waits {
         sorted.sort_by(f64::total_cmp);
         Some(sorted.get(rank - 1).copied().unwrap_or(f64::INFINITY))
     }
+
+    /// The percentile above that of `base`, in milliseconds. Infinite where one of the two waits never ended or there is
+    /// none: what is above an endless wait is not known.
+    pub(crate) fn above_ms(&self, base: &Self, percent: f64) -> f64 {
+        self.ended(percent).zip(base.ended(percent)).map_or(f64::INFINITY, |(ms, base_ms)| ms - base_ms)
+    }
+
+    /// The percentile as a multiple of that of `base`. Infinite as [`Self::above_ms`] is.
+    pub(crate) fn times(&self, base: &Self, percent: f64) -> f64 {
+        self.ended(percent).zip(base.ended(percent)).map_or(f64::INFINITY, |(ms, base_ms)| ms / base_ms)
+    }
+
+    fn ended(&self, percent: f64) -> Option<f64> {
+        self.percentile(percent).filter(|ms| ms.is_finite())
+    }
 }
 
 impl FromIterator<f64> for Waits {
@@ -87,6 +102,21 @@ mod tests {
         assert_eq!(Waits::default().percentile(50.0), None);
         let one: Waits = [7.5].into_iter().collect();
         assert_eq!((one.percentile(50.0), one.percentile(95.0)), (Some(7.5), Some(7.5)));
+    }
+
+    #[test]
+    fn what_is_compared_with_a_wait_that_never_ended_misses_each_upper_bound() {
+        let waits: Waits = [300.0, 450.0].into_iter().collect();
+        let base: Waits = [200.0, 150.0].into_iter().collect();
+        assert_eq!((waits.above_ms(&base, 95.0), waits.times(&base, 95.0)), (250.0, 2.25));
+        assert_eq!(base.above_ms(&waits, 95.0), -250.0);
+        let mut endless = base.clone();
+        endless.push_endless();
+        for (one, other) in [(&waits, &endless), (&endless, &waits), (&endless, &endless)] {
+            assert_eq!((one.above_ms(other, 95.0), one.times(other, 95.0)), (f64::INFINITY, f64::INFINITY));
+        }
+        let none = Waits::default();
+        assert_eq!((waits.above_ms(&none, 95.0), none.times(&waits, 95.0)), (f64::INFINITY, f64::INFINITY));
     }
 
     #[test]

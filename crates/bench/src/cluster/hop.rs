@@ -3,7 +3,6 @@
 
 use super::processes::{Launcher, end, summary};
 use super::{BenchError, ClusterPlan, Figure, Length, Measurement, Part, Progress, Section, Unit, add_counts, talk};
-use crate::load::Outcome;
 use crate::simulated::Costs;
 use crate::{Engines, Process};
 use antiphon_cluster::testing::NatsServer;
@@ -39,8 +38,7 @@ pub(super) async fn measure(plan: &ClusterPlan, progress: Progress<'_>) -> Resul
         section.percentile(name, &outcome.waits(), 50.0, None);
         section.percentile(name, &outcome.waits(), 95.0, None);
     }
-    let at = |outcome: &Outcome, percent| outcome.waits().percentile(percent).unwrap_or(f64::INFINITY);
-    let added = |percent| at(&remote, percent) - at(&own, percent);
+    let added = |percent| remote.waits().above_ms(&own.waits(), percent);
     section.figures.push(Figure::new("added p50", Unit::Ms, added(50.0), remote.waits().len()));
     section.figures.push(Figure::new("added p95", Unit::Ms, added(95.0), remote.waits().len()).at_most(ADDED_MS));
     add_counts(&mut section, "", &remote);

@@ -86,12 +86,12 @@ pub(super) async fn measure(plan: &ClusterPlan, progress: Progress<'_>) -> Resul
     }
     if let [(one, one_random), (four, four_random)] = &measured[..] {
         let times = |name: &str, value: f64| Figure::new(name, Unit::Times, value, four.waits.len());
-        let p95 = |requests: &Requests| requests.waits.percentile(95.0).unwrap_or(f64::INFINITY);
+        let p95 = |requests: &Requests, base: &Requests| requests.waits.times(&base.waits, 95.0);
         section.figures.push(times("throughput of 4 against 1", four.rate_hz / one.rate_hz).at_least(THROUGHPUT_TIMES));
-        section.figures.push(times("saturated p95 of 4 against 1", p95(four) / p95(one)));
+        section.figures.push(times("saturated p95 of 4 against 1", p95(four, one)));
         section
             .figures
-            .push(times("p95 at random of 4 against 1", p95(four_random) / p95(one_random)).at_most(P95_TIMES));
+            .push(times("p95 at random of 4 against 1", p95(four_random, one_random)).at_most(P95_TIMES));
     }
     let overview = serde_json::to_value(cluster.overview()).unwrap_or_default();
     section.notes.push(summary(&overview));
