@@ -67,8 +67,8 @@ impl Waits {
         Some(sorted.get(rank - 1).copied().unwrap_or(f64::INFINITY))
     }
 
-    /// The percentile above that of `base`, in milliseconds. Infinite where one of the two waits never ended or there is
-    /// none: what is above an endless wait is not known.
+    /// The percentile above that of `base`, in milliseconds. Infinite where one of the two never ended or does not exist:
+    /// what is above an endless wait is not known.
     pub(crate) fn above_ms(&self, base: &Self, percent: f64) -> f64 {
         self.ended(percent).zip(base.ended(percent)).map_or(f64::INFINITY, |(ms, base_ms)| ms - base_ms)
     }

@@ -179,3 +179,20 @@ fn a_server_that_speculates_gives_no_profile() {
     let stt = json(&file)["stt"]["service"]["points"][0].take();
     assert!(stt["hold_ms"].as_f64().expect("a number") > 250.0 + stt["first_ms"].as_f64().expect("a number"), "{stt}");
 }
+
+#[test]
+fn a_missed_gate_is_an_error_and_the_profile_is_written() {
+    let folder = tempfile::tempdir().expect("a folder");
+    std::fs::write(folder.path().join("tone.wav"), tone()).expect("room");
+    let clips = folder.path().to_str().expect("plain");
+    let file = folder.path().join("profile.json");
+    let (_server, url) = Server::start(&["speculation.after_ms=0"]);
+    // The silence that ends a turn is longer than the objective.
+    let load = ["stress", "--quick", "--strict", "--sessions-from", "1", "--objective-ms", "1"];
+    let files = ["--url", &url, "--clips", clips, "--profile-out", file.to_str().expect("plain")];
+    let output = bench(&[&load[..], &files[..]].concat(), &[], b"");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(said.contains("not a single session keeps the objective"), "{said}");
+    assert_eq!(json(&file)["name"], "measured");
+}
