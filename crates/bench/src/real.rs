@@ -5,7 +5,7 @@
 //!
 //! - Recognition: one session speaks whole clips; a second of silence ends a turn, so that readers' pauses do not. The
 //!   transcripts against the clips' texts, in words; the first words shown after the onset; how many of the words that were
-//!   shown are not those of the transcript.
+//!   shown are not those of the transcript. A turn in which no words are shown counts as endless.
 //! - Latency: one, two and four conversations at once speak the last phrase of each clip, which has no long pause; 200 ms of
 //!   silence end a turn. Voice-to-voice latency is that of [`super::load`].
 //! - Round trip: texts that are hard to say are spoken and heard by the same hub over REST, and compared with what a person
@@ -172,9 +172,7 @@ fn recognition(section: &mut Section, outcome: &Outcome, clips: &Clips) {
         let shown = words(&heard.shown);
         let transcript = words(&heard.transcript);
         changed.add(n_changed(&shown, &transcript), shown.len());
-        if let Some(wait) = heard.first_words {
-            first_words.push(wait);
-        }
+        first_words.push_option(heard.first_words);
     }
     section.figures.push(wrong.figure("words wrong").at_most(WRONG_PERCENT));
     section.percentile("first words shown after the onset", &first_words, 50.0, Some(FIRST_WORDS_MS));
@@ -291,6 +289,7 @@ fn failed(error: reqwest::Error) -> BenchError {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::load::{HeardQuestion, TurnRecord};
 
     #[test]
     fn a_share_is_a_percentage_of_all_words() {
@@ -312,6 +311,24 @@ mod tests {
         let missed: Vec<_> = section.figures.iter().filter(|figure| figure.passes() == Some(false)).collect();
         assert_eq!((missed.len(), missed[0].name.as_str()), (1, "whole clips: sessions broken off"));
         assert_eq!(section.notes.len(), 1);
+    }
+
+    #[test]
+    fn a_turn_in_which_no_words_are_shown_counts_as_endless() {
+        let clip = Clip::new("x", Sign::Unknown, vec![5_000, -5_000]).expect("loud");
+        let clips = Clips::asked(vec![clip]).expect("one");
+        let of = |first_words: &[Option<u64>]| {
+            let turn = |ms: &Option<u64>| {
+                let heard = HeardQuestion { first_words: ms.map(Duration::from_millis), ..HeardQuestion::default() };
+                TurnRecord { heard, ..TurnRecord::asked(Duration::ZERO, None) }
+            };
+            let outcome = Outcome { turns: first_words.iter().map(turn).collect(), ..Outcome::default() };
+            let mut section = Section::default();
+            recognition(&mut section, &outcome, &clips);
+            section.figures[1..3].iter().map(|figure| (figure.value, figure.passes())).collect::<Vec<_>>()
+        };
+        assert_eq!(of(&[Some(400), Some(500), None]), [(500.0, Some(true)), (f64::INFINITY, None)]);
+        assert_eq!(of(&[None]), [(f64::INFINITY, Some(false)), (f64::INFINITY, None)]);
     }
 
     #[test]
