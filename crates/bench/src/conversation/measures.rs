@@ -26,7 +26,7 @@ impl Resumption {
 const MAX_NAMED: usize = 100;
 
 /// A turn's labels in short, and what became of it. `verdict` is `None` where the turn could not be run: there was no
-/// reply to speak over.
+/// reply to speak over, or no silence to begin in.
 #[derive(Clone, Debug)]
 pub(super) struct JudgedTurn {
     /// The turn's number in a report: those of the conversation and of the turn in it, from 1, and the speaker's name.
@@ -68,6 +68,10 @@ impl JudgedTurn {
             (verdict.stayed_silent == Some(false), "answered"),
         ];
         faults.into_iter().filter(|(is_so, _)| *is_so).map(|(_, fault)| fault).collect()
+    }
+
+    fn needs_reply(&self) -> bool {
+        matches!(self.expected, Expected::Yield | Expected::GoOn)
     }
 
     fn has_begun_in_silence(&self) -> bool {
@@ -122,7 +126,8 @@ pub(super) struct Measures {
     pub(super) stayed_silent: Share,
     pub(super) resumptions: Vec<Resumption>,
     pub(super) n_turns: usize,
-    pub(super) n_not_run: usize,
+    pub(super) n_without_reply: usize,
+    pub(super) n_without_silence: usize,
 }
 
 impl Measures {
@@ -151,6 +156,7 @@ impl Measures {
             }
         }
         let is_unanswered = |verdict: &&Verdict| verdict.response_ms.map(f64::is_infinite);
+        let not_run = || turns.iter().filter(|turn| turn.verdict.is_none());
         Self {
             takeover: Share::of(in_silence().map(|verdict| verdict.takeover)),
             false_cutoff: Share::of(in_silence().map(|verdict| verdict.false_cutoff)),
@@ -169,7 +175,8 @@ impl Measures {
             stayed_silent: Share::of(all.iter().map(|verdict| verdict.stayed_silent)),
             resumptions: turns.iter().filter_map(|turn| turn.resumption).collect(),
             n_turns: turns.len(),
-            n_not_run: turns.iter().filter(|turn| turn.verdict.is_none()).count(),
+            n_without_reply: not_run().filter(|turn| turn.needs_reply()).count(),
+            n_without_silence: not_run().filter(|turn| !turn.needs_reply()).count(),
         }
     }
 
@@ -215,9 +222,12 @@ impl Measures {
             section.figures.push(per_cut("resumption: heard and repeated", mean(|one| one.repeated)));
             section.figures.push(per_cut("resumption: lost", mean(|one| one.lost)));
         }
-        let not_run =
-            Figure::new(name("turns without a reply to speak over"), Unit::Count, self.n_not_run as f64, self.n_turns);
-        section.figures.push(not_run);
+        for (what, n) in [
+            ("turns without a reply to speak over", self.n_without_reply),
+            ("turns without silence to begin in", self.n_without_silence),
+        ] {
+            section.figures.push(Figure::new(name(what), Unit::Count, n as f64, self.n_turns));
+        }
     }
 
     /// One line of the tables: what was right, of how many, and the latencies.
@@ -325,6 +335,7 @@ mod tests {
             answered(None, true, Some(true)),
             answered(Some(f64::INFINITY), false, None),
             judged(Category::Interruption, Expected::Yield, None),
+            judged(Category::TelevisionAlone, Expected::Wait, None),
         ];
         let measures = Measures::of(turns.iter());
         assert_eq!(measures.takeover, Share { n: 1, of: 3 });
@@ -332,7 +343,8 @@ mod tests {
         assert_eq!(measures.pauses_cut, Share { n: 2, of: 8 });
         assert_eq!(measures.unanswered, Share { n: 1, of: 3 });
         assert_eq!((measures.response.percentile(50.0), measures.response.len()), (Some(700.0), 3));
-        assert_eq!((measures.n_turns, measures.n_not_run, measures.yielded.of), (5, 1, 0));
+        assert_eq!((measures.n_turns, measures.yielded.of), (6, 0));
+        assert_eq!((measures.n_without_reply, measures.n_without_silence), (1, 1));
     }
 
     #[test]
