@@ -1,6 +1,6 @@
 //! A plan as text for a terminal and as JSON.
 
-use super::size::{HubSize, MAX_UTILIZATION, StageSize, Verdict};
+use super::size::{HubSize, MAX_UTILIZATION, Sizing, StageSize, Verdict};
 use super::{CapacityPlan, Demand, Latency, Profile, StagePlan};
 use serde_json::{Value, json};
 use std::fmt::Write;
@@ -165,21 +165,36 @@ impl CapacityPlan {
         self.sized.stages.iter().for_each(|stage| stage.line(text));
         if self.sized.nats_servers > 0 {
             let n = self.sized.nats_servers;
+            let spare = self.sized.parts;
             let kind = &self.profile.nats.machine;
             let cores = self.sized.nats_cores;
-            let _ = writeln!(text, "nats   {n:>8}      1  {kind:<10}  {cores:.2} cores in all");
+            let _ = writeln!(text, "nats   {n:>8}  {spare:>5}  {kind:<10}  {cores:.2} cores in all");
         }
-        if self.sized.clusters > 1 {
-            let n = self.sized.clusters;
-            let _ = writeln!(
-                text,
-                "clusters: {n}, because one knows 1,024 workers and 256 hubs; add NATS servers and spare machines for each"
-            );
-        }
+        self.clusters(text);
         let accelerators: f64 = self.sized.stages.iter().map(|stage| stage.accelerators).sum();
         let up = self.sized.up_mbit_s;
         let down = self.sized.down_mbit_s;
         let _ = writeln!(text, "accelerators: {accelerators:.0}; network: {up:.0} Mbit/s in, {down:.0} Mbit/s out");
+    }
+
+    /// How many clusters there are and why, and what of them is not counted: each part has its servers and spares once.
+    fn clusters(&self, text: &mut String) {
+        let Sizing { clusters, parts, .. } = self.sized;
+        if clusters < 2 {
+            return;
+        }
+        let _ = write!(text, "clusters: {clusters}");
+        if parts > 1 {
+            let _ = write!(text, "; the plan is {parts} equal parts of at most 50,000 sessions");
+        }
+        if clusters > parts {
+            let n = clusters - parts;
+            let _ = write!(
+                text,
+                "; one knows 1,024 workers and 256 hubs: add NATS servers and spare machines for {n} of them"
+            );
+        }
+        text.push('\n');
     }
 
     fn costs(&self, text: &mut String) {

@@ -64,6 +64,8 @@ pub struct Sizing {
     pub nats_cores: f64,
     /// Clusters that these machines are divided into, each with hubs, workers and NATS servers of its own.
     pub clusters: usize,
+    /// Equal parts of at most 50,000 sessions, each with NATS servers and spare machines of its own.
+    pub parts: usize,
     /// What all clients send, in Mbit/s.
     pub up_mbit_s: f64,
     /// What all clients receive, in Mbit/s.
@@ -253,6 +255,7 @@ pub fn size(profile: &Profile, demand: &Demand) -> Result<Sizing, PlanError> {
         latency: loaded.ok().map(|loaded| Turns::draw(profile, &loaded.stages).latency()),
         verdict,
         clusters: workers.div_ceil(MAX_WORKERS).max(hubs.hubs.div_ceil(MAX_HUBS)).max(1),
+        parts: 1,
         hubs,
         stages,
         nats_servers,
@@ -277,6 +280,7 @@ impl Sizing {
         self.nats_servers *= parts;
         self.nats_cores *= factor;
         self.clusters *= parts;
+        self.parts *= parts;
         self.up_mbit_s *= factor;
         self.down_mbit_s *= factor;
         self

@@ -56,6 +56,26 @@ fn a_billion_users_are_so_many_equal_parts() {
         assert_eq!((all.machines, all.spare), (2_000 * one.machines, 2_000 * one.spare), "{}", one.stage);
     }
     assert_eq!(all.clusters, 2_000 * one.clusters);
+    assert_eq!((one.parts, all.parts), (1, 2_000));
+}
+
+#[test]
+fn several_clusters_say_why_and_what_is_not_counted() {
+    let lines = |clusters: usize, parts: usize| {
+        let mut plan = planned("gpu", demand(1_000, 400.0));
+        plan.sized.clusters = clusters;
+        plan.sized.parts = parts;
+        let text = plan.text();
+        let line = |name: &str| text.lines().find(|line| line.starts_with(name)).map(str::to_owned);
+        (line("nats").expect("it has workers"), line("clusters"))
+    };
+    let of_one = "; one knows 1,024 workers and 256 hubs: add NATS servers and spare machines for";
+    let of_parts = "; the plan is 2 equal parts of at most 50,000 sessions";
+    assert_eq!(lines(1, 1).1, None);
+    assert_eq!(lines(2, 1).1, Some(format!("clusters: 2{of_one} 1 of them")));
+    assert_eq!(lines(2, 2).1, Some(format!("clusters: 2{of_parts}")));
+    assert_eq!(lines(4, 2).1, Some(format!("clusters: 4{of_parts}{of_one} 2 of them")));
+    assert!(lines(4, 2).0.starts_with("nats          3      2  "), "{}", lines(4, 2).0);
 }
 
 #[test]
