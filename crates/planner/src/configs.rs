@@ -89,6 +89,7 @@ fn hub(profile: &Profile, demand: &Demand, sized: &Sizing, on_workers: &[&str]) 
     let mut head =
         format!("# Hubs of the plan \"{}\" for {} users: the same file on all {n}.\n", profile.name, demand.users);
     if !on_workers.is_empty() {
+        head += &of_clusters(sized);
         head += TO_ADD;
         head += "#   jetstream = true\n#   sealing_key = \"/etc/antiphon/secrets/sealing.key\"\n#   replicas = 3\n";
     }
@@ -130,8 +131,9 @@ fn worker(
     }
     let machines = sized_stage.machines;
     let head = format!(
-        "# Workers of the plan \"{}\", stage {name}: the same file on all {machines}, one worker a machine.\n{TO_ADD}",
-        profile.name
+        "# Workers of the plan \"{}\", stage {name}: the same file on all {machines}, one worker a machine.\n{}{TO_ADD}",
+        profile.name,
+        of_clusters(sized)
     );
     ConfigFile { name: format!("worker-{name}.toml"), text: text(&head, tables) }
 }
@@ -140,9 +142,18 @@ fn sessions(max: u64) -> Value {
     Value::Integer(max.min(MOST_SESSIONS) as i64)
 }
 
+/// What differs between the files of several clusters; empty where there is one.
+fn of_clusters(sized: &Sizing) -> String {
+    match sized.clusters {
+        0..=1 => String::new(),
+        n => format!("# In each of {n} clusters with NATS servers of its own: write those into cluster.servers.\n"),
+    }
+}
+
+/// The NATS servers of a cluster.
 fn servers(sized: &Sizing) -> Value {
     let server = |n: usize| Value::from(format!("tls://nats-{n}.example.org:4222"));
-    Value::Array((1..=sized.nats_servers).map(server).collect())
+    Value::Array((1..=sized.nats_servers / sized.parts).map(server).collect())
 }
 
 fn settings(stage: &StageProfile) -> Table {

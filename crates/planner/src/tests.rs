@@ -79,6 +79,21 @@ fn several_clusters_say_why_and_what_is_not_counted() {
 }
 
 #[test]
+fn the_files_of_several_clusters_name_the_servers_of_one() {
+    let mut plan = planned("gpu", demand(1_000, 400.0));
+    let of_two = "# In each of 2 clusters";
+    let is_of_two = |plan: &CapacityPlan| plan.files().iter().all(|file| file.text.contains(of_two));
+    assert!(!is_of_two(&plan));
+    plan.sized.clusters = 2;
+    plan.sized.parts = 2;
+    plan.sized.nats_servers = 6;
+    assert!(is_of_two(&plan));
+    for file in plan.files() {
+        assert!(file.text.contains("nats-3.") && !file.text.contains("nats-4."), "{}", file.text);
+    }
+}
+
+#[test]
 fn a_stage_alone_takes_no_more_than_in_a_whole_plan() {
     let profile = || Profile::built_in("gpu").expect("built in");
     let alone = |name: &str, users: u64| plan_stage(profile(), demand(users, 800.0), None, name).expect("it is sized");
