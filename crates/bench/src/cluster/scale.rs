@@ -89,9 +89,7 @@ pub(super) async fn measure(plan: &ClusterPlan, progress: Progress<'_>) -> Resul
         let p95 = |requests: &Requests, base: &Requests| requests.waits.times(&base.waits, 95.0);
         section.figures.push(times("throughput of 4 against 1", four.rate_hz / one.rate_hz).at_least(THROUGHPUT_TIMES));
         section.figures.push(times("saturated p95 of 4 against 1", p95(four, one)));
-        section
-            .figures
-            .push(times("p95 at random of 4 against 1", p95(four_random, one_random)).at_most(P95_TIMES));
+        section.figures.push(times("p95 at random of 4 against 1", p95(four_random, one_random)).at_most(P95_TIMES));
     }
     let overview = serde_json::to_value(cluster.overview()).unwrap_or_default();
     section.notes.push(summary(&overview));
