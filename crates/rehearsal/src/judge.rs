@@ -186,7 +186,7 @@ fn n_interruptions(recording: &Recording, turn: &RecordedTurn) -> usize {
     let Some(speech) = turn.speech else { return 0 };
     let begins = |sound: &Sound| sound.from_ms > speech.from_ms && sound.from_ms < speech.to_ms - OVERLAP_MS;
     let sounds = &recording.playout.sounds;
-    let interrupts = |item: &usize| sounds.iter().any(|sound| sound.item == *item && begins(sound));
+    let interrupts = |item: &usize| sounds.iter().find(|sound| sound.item == *item).is_some_and(begins);
     (turn.first_item..recording.playout.items.len()).filter(interrupts).count()
 }
 
@@ -383,6 +383,26 @@ mod tests {
         });
         let report = judge(&scenario, recording);
         assert_eq!(failed(&report), ["None at most 1 interruptions of the caller: 2"]);
+    }
+
+    #[test]
+    fn a_reply_that_was_held_does_not_begin_again() {
+        let scenario = scenario("[[turns]]\nsay = \"Hm.\"\n");
+        let mut recording = Recording::default();
+        recording.playout.audio("a", &[1_000; SECOND], 900.0);
+        recording.playout.hold(1_300.0);
+        recording.playout.resume(1_500.0);
+        recording.turns.push(RecordedTurn {
+            said: "Hm.".into(),
+            expect: scenario.turns[0].expect.clone(),
+            is_over_reply: false,
+            speech: Some(Span { from_ms: 1_000.0, to_ms: 2_000.0 }),
+            turn: Span { from_ms: 800.0, to_ms: 2_000.0 },
+            first_item: 0,
+            first_call: 0,
+            over_item: None,
+        });
+        assert_eq!(failed(&judge(&scenario, recording)), Vec::<String>::new());
     }
 
     #[test]
