@@ -293,10 +293,7 @@ impl SlotEngine<Request> for SpeechEngine {
             }
             let Some(newest) = running.iter_mut().rfind(|one| !one.is_done) else { return Err(error.to_string()) };
             n_rows -= 1;
-            tracing::warn!(n_listeners = n_rows, "out of memory: ended one sequence: {error}");
-            self.lm.end_for_memory(newest.state.id);
-            newest.entry.hand_on(Step::Failed(TtsError::Overloaded { waiting: n_rows }));
-            newest.is_done = true;
+            self.end_for_memory(newest, n_rows, &error);
         }
         // None where the frame graph draws all codes.
         let n_logits = self.given.logits.len() / n_rows;
@@ -402,14 +399,23 @@ impl SpeechEngine {
         Ok(Admission::Running(running))
     }
 
-    /// Completes the frames of sequences whose next token was drawn, in the order of the hidden states, and hands them on.
+    /// Ends a sequence, without which `n_others` may find memory.
+    fn end_for_memory(&mut self, newest: &mut ActiveSequence<Request, Generation>, n_others: usize, error: &OnnxError) {
+        tracing::warn!(n_listeners = n_others, "out of memory: ended one sequence: {error}");
+        self.lm.end_for_memory(newest.state.id);
+        newest.entry.hand_on(Step::Failed(TtsError::Overloaded { waiting: n_others }));
+        newest.is_done = true;
+    }
+
+    /// Completes the frames of sequences whose next token was drawn, in the order of the hidden states, and hands them on. Out
+    /// of memory, the last of them ends, until one is left.
     fn complete(&mut self, drawn: &mut [&mut ActiveSequence<Request, Generation>]) -> Result<(), OnnxError> {
         let Some(shape) = self.lm.frame_shape().filter(|_| !drawn.is_empty()) else {
             drawn.iter_mut().for_each(|one| keep(&self.contract, one, &[]));
             return Ok(());
         };
         let n = self.lm.hidden();
-        let first: Vec<i64> = drawn.iter().map(|one| one.state.last).collect();
+        let mut first: Vec<i64> = drawn.iter().map(|one| one.state.last).collect();
         let mut uniform = Vec::with_capacity(drawn.len() * shape.n_uniform);
         let mut seen = Vec::new();
         for one in drawn.iter_mut() {
@@ -421,8 +427,22 @@ impl SpeechEngine {
             }
             seen.extend_from_slice(&one.state.seen);
         }
-        let hidden = &self.given.hidden[..drawn.len() * self.lm.n_hidden()];
-        let frames = self.lm.frames(FrameInputs { hidden, codes: &first, uniform: &uniform, seen: &seen })?;
+        let frames = loop {
+            let n_rows = first.len();
+            let hidden = &self.given.hidden[..n_rows * self.lm.n_hidden()];
+            let uniform = &uniform[..n_rows * shape.n_uniform];
+            let seen = &seen[..n_rows * shape.n_seen];
+            match self.lm.frames(FrameInputs { hidden, codes: &first, uniform, seen }) {
+                Ok(frames) => break frames,
+                Err(error) if n_rows > 1 && is_out_of_memory(&error) => {
+                    first.pop();
+                    let newest = &mut drawn[n_rows - 1];
+                    self.end_for_memory(newest, n_rows - 1, &error);
+                }
+                Err(error) => return Err(error),
+            }
+        };
+        // Those that ended are the last.
         let rows = frames.codes.chunks_exact(shape.n_drawn).zip(frames.embeds.chunks_exact(n)).zip(&frames.goes_on);
         for (one, ((codes, embeds), goes_on)) in drawn.iter_mut().zip(rows) {
             if !goes_on {

@@ -10,6 +10,7 @@ use super::tensors::{NamedTensor, Numbers};
 use super::testing::runtime;
 use super::text::{Ids, TextReader, TextToSpeak};
 use super::vocode::{Assembler, Vocoder, Window};
+use antiphon_engine_api::tts::TtsError;
 use antiphon_inference::pool::slots::{Admission, SlotEngine};
 use futures_util::FutureExt;
 use proptest::prelude::*;
@@ -317,6 +318,48 @@ fn a_stream_has_the_frames_of_its_first_window_after_as_many_steps_at_any_load_b
             running.into_iter().for_each(|(one, _)| engine.end(one.state));
         }
     }
+}
+
+#[test]
+fn where_the_frames_of_a_step_find_no_memory_the_newest_speeches_end_and_the_others_go_on() {
+    let mut n_families = 0;
+    for family in FAMILIES {
+        let mut fixture = Fixture::open(family);
+        let mut lm = fixture.lm(4);
+        if lm.frame_shape().is_none() {
+            continue;
+        }
+        n_families += 1;
+        lm.limit_frames(2);
+        // None ends by itself.
+        let length = &mut Arc::make_mut(&mut fixture.contract).length;
+        length.min_tokens = 12;
+        length.max_silence = 1_000;
+        length.end_silence = 1_000;
+        let mut engine = SpeechEngine::new(fixture.contract.clone(), lm, Arc::default());
+        let voice = Arc::new(fixture.voice());
+        let mut running = Vec::new();
+        let mut readers = Vec::new();
+        for seed in 0..4 {
+            let (request, tokens) = Request::new(voice.clone(), fixture.ids(), 1_000, seed, Some(Duration::ZERO));
+            let Ok(Admission::Running(one)) = engine.admit(request) else { panic!("{family}: it is admitted") };
+            running.push(one);
+            readers.push(tokens);
+        }
+        for _ in 0..2 {
+            let mut rows: Vec<_> = running.iter_mut().filter(|one| !one.is_done).collect();
+            engine.step(&mut rows).unwrap_or_else(|error| panic!("{family}: {error}"));
+        }
+        let has_ended: Vec<bool> = running.iter().map(|one| one.is_done).collect();
+        assert_eq!(has_ended, [false, false, true, true], "{family}");
+        for (tokens, has_ended) in readers.iter_mut().zip(has_ended) {
+            let last = std::iter::from_fn(|| tokens.next(|| ()).now_or_never().flatten()).last();
+            let is_overloaded = matches!(last, Some(Step::Failed(TtsError::Overloaded { .. })));
+            assert_eq!(is_overloaded, has_ended, "{family}");
+        }
+        running.into_iter().for_each(|one| engine.end(one.state));
+    }
+    assert!(n_families > 1, "{n_families}");
 }
 
 /// The frames that the engine hands to a reader, step by step, and what it knows of the sequence.

@@ -140,6 +140,9 @@ pub struct LanguageModel {
     ran: Vec<(SequenceId, StepOutputs)>,
     n_slots: usize,
     in_runs: Duration,
+    /// Frames of one run that find memory.
+    #[cfg(test)]
+    n_frames_with_memory: usize,
 }
 
 impl LanguageModel {
@@ -192,6 +195,8 @@ impl LanguageModel {
             ran: Vec::new(),
             n_slots,
             in_runs: Duration::ZERO,
+            #[cfg(test)]
+            n_frames_with_memory: usize::MAX,
         })
     }
 
@@ -303,6 +308,10 @@ impl LanguageModel {
     /// [`OnnxError`]: the device failed; [`OnnxError::Output`] where the family has no frames.
     pub fn frames(&mut self, inputs: FrameInputs<'_>) -> Result<Frames, OnnxError> {
         let frame = self.frame.as_ref().ok_or_else(|| OnnxError::Output("no graph for frames".into()))?;
+        #[cfg(test)]
+        if inputs.codes.len() > self.n_frames_with_memory {
+            return Err(OnnxError::Run { path: "frame.onnx".into(), message: "out of memory".into() });
+        }
         let begun = Instant::now();
         let n_rows = self.pinned.unwrap_or(0).max(bucket(inputs.codes.len()));
         let frames = frame.frames(inputs, n_rows);
@@ -503,6 +512,12 @@ impl LanguageModel {
     /// Embeddings of no frame.
     fn vector(&self, seed: usize) -> Vec<f32> {
         (0..self.ports.hidden).map(|i| 0.5 * ((i * 31 + seed * 7919) as f32 * 0.618).sin()).collect()
+    }
+
+    /// Lets runs of more frames find no memory. For tests.
+    #[cfg(test)]
+    pub fn limit_frames(&mut self, n_frames: usize) {
+        self.n_frames_with_memory = n_frames;
     }
 
     /// Fills unused rows and columns with NaN. For tests.
