@@ -159,7 +159,7 @@ impl Brought {
     }
 }
 
-/// The whole file's name and the part's number, of `NAME.partN` or `NAME.N` with leading zeros (`split -d`).
+/// The whole file's name and the part's number, of `NAME.partN` or `NAME.part-N`.
 fn part_of(name: &str) -> Option<(&str, usize)> {
     let (whole, end) = name.rsplit_once('.')?;
     let number = end.strip_prefix("part-").or_else(|| end.strip_prefix("part"))?;
