@@ -294,7 +294,8 @@ fn begins_like(path: &Path, piece: &[u8]) -> Result<bool, RegistryError> {
     Ok(piece.starts_with(&begin))
 }
 
-fn length(path: &Path) -> u64 {
+/// The bytes of a file; 0 where there is none.
+pub(super) fn length(path: &Path) -> u64 {
     std::fs::metadata(path).map_or(0, |found| found.len())
 }
 

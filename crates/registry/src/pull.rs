@@ -199,7 +199,9 @@ impl Puller {
         lock: &Arc<Lock>,
     ) -> Result<(), RegistryError> {
         let need = files.iter().fold(0, |sum: u64, file| sum.saturating_add(file.about_bytes));
-        download::has_room(path, need, 0)?;
+        // What an earlier unpacking left is overwritten.
+        let left = files.iter().map(|file| download::length(&part(&folder.join(&file.path)))).sum();
+        download::has_room(path, need, left)?;
         let member = |file: &&FileEntry| Member {
             name: file.member.clone().unwrap_or_default(),
             to: part(&folder.join(&file.path)),

@@ -294,6 +294,26 @@ async fn half_an_archive_is_gone_on_with_and_half_an_unpacking_begins_again() {
 }
 
 #[tokio::test]
+async fn what_an_earlier_unpacking_left_counts_as_room() {
+    const GB: u64 = 1_000_000_000;
+    let bench = Bench::new().await;
+    bench.serve(bzip2(&tar(&usual())));
+    std::fs::create_dir_all(bench.path("80ms")).expect("made");
+    // A hole, which takes no room.
+    let left = std::fs::File::create(part(&bench.path("80ms/encoder.onnx"))).expect("made");
+    left.set_len(200 * GB).expect("a hole");
+    let disk = rustix::fs::statvfs(bench.dir.path()).expect("a disk");
+    let wanted = bench.catalog.find("m").expect("it is there");
+    let mut variant = wanted.variant().clone();
+    let graph = variant.files.iter_mut().find(|file| file.role == "graph").expect("it is there");
+    graph.about_bytes = disk.f_bavail * disk.f_frsize + 100 * GB;
+    let (progress, _) = watch::channel(Progress::default());
+    let puller = Puller::new(&bench.config, PullTimeouts::default()).expect("settings");
+    let error = puller.pull(wanted.entry, &variant, &progress).await.expect_err("the graph is too small");
+    assert!(matches!(error, RegistryError::WrongSize { .. }), "it was unpacked: {error}");
+}
+
+#[tokio::test]
 async fn a_pull_that_is_dropped_ends_its_unpacking() {
     let bench = Bench::new().await;
     let members = [Member { name: "a".into(), to: bench.dir.path().join("a"), most_bytes: 10 }];
