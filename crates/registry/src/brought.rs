@@ -18,7 +18,9 @@ const MAX_DEPTH: usize = 6;
 const MAX_BYTES: u64 = 64_000_000_000;
 /// Begins the name of each staging folder, and is followed by the numbers of a process and of its imports.
 const STAGING: &str = ".import-";
-/// A file beside the staging folder that is locked while the import runs.
+/// Begins the name of one that has no lock yet.
+const UNLOCKED: &str = ".new-import-";
+/// A file in the staging folder that is locked while the import runs.
 const LOCK: &str = ".lock";
 
 /// Everything that was brought, unpacked.
@@ -182,12 +184,16 @@ impl Staging {
         std::fs::create_dir_all(dir).map_err(RegistryError::disk(dir, "the folder of models.dir cannot be created"))?;
         remove_abandoned(dir);
         let number = N_STAGED.fetch_add(1, Ordering::Relaxed);
-        let folder = dir.join(format!("{STAGING}{}-{number}", std::process::id()));
-        std::fs::create_dir_all(&folder).map_err(RegistryError::disk(&folder, "cannot be created"))?;
-        let path = folder.join(LOCK);
+        let name = format!("{}-{number}", std::process::id());
+        let folder = dir.join(format!("{STAGING}{name}"));
+        // It gets its name with its lock: without one another import takes it for abandoned.
+        let unlocked = dir.join(format!("{UNLOCKED}{name}"));
+        std::fs::create_dir_all(&unlocked).map_err(RegistryError::disk(&unlocked, "cannot be created"))?;
+        let path = unlocked.join(LOCK);
         let lock = File::create(&path).map_err(RegistryError::disk(&path, "cannot be written"))?;
         // The file is new, so that nothing else holds the lock.
         lock.try_lock().map_err(io::Error::from).map_err(RegistryError::disk(&path, "cannot be locked"))?;
+        std::fs::rename(&unlocked, &folder).map_err(RegistryError::disk(&folder, "cannot be created"))?;
         Ok(Self { folder, _lock: lock })
     }
 }

@@ -138,6 +138,23 @@ fn the_staging_folder_of_a_killed_import_is_removed_and_that_of_a_running_one_is
     assert!(!dead.exists() && running.exists());
 }
 
+#[test]
+fn imports_that_begin_at_once_leave_each_others_folders() {
+    let place = Fixture::new();
+    let dir = Path::new(&place.config.dir);
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                for _ in 0..100 {
+                    let staging = Staging::create(dir).expect("it is its own");
+                    assert!(staging.folder.join(LOCK).exists());
+                }
+            });
+        }
+    });
+    assert_eq!(std::fs::read_dir(dir).expect("a folder").count(), 0);
+}
+
 const OWN: &str = r#"
 [[model]]
 name = "own"
