@@ -235,6 +235,7 @@ async fn a_conversation_runs_on_a_worker_and_its_turn_says_so() {
         told.contains("\nantiphon_cluster_workers 1\n") && told.contains("\nantiphon_cluster_failed_total 0\n"),
         "{told}"
     );
+    assert!(told.contains("\nantiphon_cluster_lacks_workers 0\n"), "{told}");
     assert!(told.contains("\nantiphon_cluster_fallback_total{stage=\"stt\"} 0\n"), "{told}");
     let served = get(&probes, "/metrics").await.1;
     let page = include_str!("../docs/reference/metrics.md");
@@ -269,6 +270,8 @@ async fn a_conversation_runs_on_a_worker_and_its_turn_says_so() {
     assert_eq!(worker.ended().await, Some(0), "{}", worker.log());
     let gone = until(&address, "/readyz", |status, _| status == 503).await;
     assert_eq!(gone["reason"], "no worker serves stt", "{gone}");
+    let told = get(&address, "/metrics").await.1;
+    assert!(told.contains("\nantiphon_cluster_lacks_workers 1\n"), "{told}");
     let refusal = crate::hub::connect(format!("ws://{address}/v1/realtime")).await.expect_err("refused");
     let tokio_tungstenite::tungstenite::Error::Http(refusal) = refusal else { panic!("{refusal}") };
     assert_eq!(refusal.status(), 503);

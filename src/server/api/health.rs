@@ -109,7 +109,7 @@ async fn rendered(api: &ApiParts) -> String {
     text += &process::metrics();
     text += &gpu::metrics(&api.gpus.read().await.unwrap_or_default());
     if let Some(cluster) = sessions.cluster() {
-        text += &of_cluster(&cluster);
+        text += &of_cluster(&cluster, sessions.lacks().is_some());
     }
     text += &upstreams::metrics(&setup.engines);
     if let Some(handover) = &sessions.handover {
@@ -135,6 +135,10 @@ fn of_handover(counts: &Counts) -> String {
 
 static CONNECTED: Family = Family::gauge("antiphon_cluster_connected", "Whether the hub is connected to NATS.");
 static WORKERS: Family = Family::gauge("antiphon_cluster_workers", "Workers that the hub uses.");
+static LACKS_WORKERS: Family = Family::gauge(
+    "antiphon_cluster_lacks_workers",
+    "Whether sessions are refused, since no worker of a stage can be reached and the hub's own engines do not stand in.",
+);
 static ATTEMPTS: Family =
     Family::counter("antiphon_cluster_attempts_total", "Requests sent to workers, repeated ones included.");
 static BUSY: Family = Family::counter("antiphon_cluster_busy_total", "Requests that a worker had no room for.");
@@ -153,12 +157,13 @@ static FALLBACK_MODEL: Family = Family::counter(
 static DROPPED: Family =
     Family::counter("antiphon_cluster_dropped_frames_total", "Messages that were dropped, by reason.").by(&["reason"]);
 
-/// The cluster as the hub sees it.
-fn of_cluster(cluster: &Overview) -> String {
+/// The cluster as the hub sees it, and whether sessions are refused for lack of workers.
+fn of_cluster(cluster: &Overview, lacks_workers: bool) -> String {
     let mut text = Exposition::default();
     let is_used = |worker: &&WorkerView| worker.refused.is_none();
     text.value(&CONNECTED, u64::from(cluster.connected));
     text.value(&WORKERS, cluster.workers.iter().filter(is_used).count());
+    text.value(&LACKS_WORKERS, u64::from(lacks_workers));
     text.value(&ATTEMPTS, cluster.attempts);
     text.value(&BUSY, cluster.busy);
     text.value(&RETRIED, cluster.retried);
