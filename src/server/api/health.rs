@@ -137,7 +137,7 @@ static CONNECTED: Family = Family::gauge("antiphon_cluster_connected", "Whether 
 static WORKERS: Family = Family::gauge("antiphon_cluster_workers", "Workers that the hub uses.");
 static LACKS_WORKERS: Family = Family::gauge(
     "antiphon_cluster_lacks_workers",
-    "Whether sessions are refused, since no worker of a stage can be reached and the hub's own engines do not stand in.",
+    "Whether sessions are refused, since no worker of a stage can be reached.",
 );
 static ATTEMPTS: Family =
     Family::counter("antiphon_cluster_attempts_total", "Requests sent to workers, repeated ones included.");
