@@ -41,6 +41,8 @@ const ALL_FILES = [
   'page', 'conversations', 'notices', 'settings', 'look', 'dashboard', 'rtvi', 'firefox', 'real_voice', 'webrtc', 'element', 'quality', 'inspector', 'sdk',
   'failures', 'screenshot', 'drawer', 'voices', 'models', 'llm_servers', 'handover', 'element_answers', 'webkit',
 ];
+// Settings of a file's hub. A speculative answer comes with the end of the turn: the page would not draw that it waits.
+const SETTINGS = { look: { ANTIPHON_SPECULATION__AFTER_MS: '0' } };
 const FILES = process.env.FILES?.split(',') ?? ALL_FILES;
 const unknown = FILES.filter((name) => !ALL_FILES.includes(name));
 if (unknown.length > 0) stop(`there is no file ${unknown.join(', ')} of tests; there are ${ALL_FILES.join(', ')}`);
@@ -102,7 +104,8 @@ async function passes(name) {
   const [program, ...args] = HUB_URL ? test : [join(root, '.ci/with-hub'), ...test];
   const start = Date.now();
   let output = '';
-  const child = spawn(program, args, { stdio: ['ignore', 'pipe', 'pipe'] });
+  const env = { ...process.env, ...SETTINGS[name] };
+  const child = spawn(program, args, { env, stdio: ['ignore', 'pipe', 'pipe'] });
   for (const stream of [child.stdout, child.stderr]) stream.on('data', (data) => (output += data));
   const code = await new Promise((ended) => child.once('close', ended));
   console.log(`${output}# ${name}: ${code === 0 ? 'passed' : 'FAILED'} after ${Math.round((Date.now() - start) / 1000)} s`);
