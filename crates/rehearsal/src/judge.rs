@@ -353,6 +353,20 @@ mod tests {
         assert_eq!(found, expected);
     }
 
+    /// The first turn of a scenario, spoken from the beginning of the span to its end.
+    fn first_turn(scenario: &Scenario, span: Span) -> RecordedTurn {
+        RecordedTurn {
+            said: scenario.turns[0].say.clone(),
+            expect: scenario.turns[0].expect.clone(),
+            is_over_reply: false,
+            speech: Some(span),
+            turn: span,
+            first_item: 0,
+            first_call: 0,
+            over_item: None,
+        }
+    }
+
     #[test]
     fn a_caller_with_a_goal_that_says_nothing_has_rehearsed_nothing() {
         let report = judge(&scenario("[goal]\ntext = \"Book a table.\"\n"), Recording::default());
@@ -371,16 +385,7 @@ mod tests {
         recording.playout.clear(1_400.0);
         recording.playout.audio("b", &[1_000; SECOND], 1_500.0);
         let span = Span { from_ms: 1_000.0, to_ms: 2_000.0 };
-        recording.turns.push(RecordedTurn {
-            said: "Hm.".into(),
-            expect: scenario.turns[0].expect.clone(),
-            is_over_reply: false,
-            speech: Some(span),
-            turn: span,
-            first_item: 0,
-            first_call: 0,
-            over_item: None,
-        });
+        recording.turns.push(first_turn(&scenario, span));
         let report = judge(&scenario, recording);
         assert_eq!(failed(&report), ["None at most 1 interruptions of the caller: 2"]);
     }
@@ -393,14 +398,8 @@ mod tests {
         recording.playout.hold(1_300.0);
         recording.playout.resume(1_500.0);
         recording.turns.push(RecordedTurn {
-            said: "Hm.".into(),
-            expect: scenario.turns[0].expect.clone(),
-            is_over_reply: false,
-            speech: Some(Span { from_ms: 1_000.0, to_ms: 2_000.0 }),
             turn: Span { from_ms: 800.0, to_ms: 2_000.0 },
-            first_item: 0,
-            first_call: 0,
-            over_item: None,
+            ..first_turn(&scenario, Span { from_ms: 1_000.0, to_ms: 2_000.0 })
         });
         assert_eq!(failed(&judge(&scenario, recording)), Vec::<String>::new());
     }
@@ -411,16 +410,7 @@ mod tests {
         let mut recording = Recording { end: End::Broken("the server is gone".into()), ..Recording::default() };
         recording.playout.audio("a", &[1_000; SECOND], 1_200.0);
         let span = Span { from_ms: 1_000.0, to_ms: 2_000.0 };
-        recording.turns.push(RecordedTurn {
-            said: "Hm.".into(),
-            expect: scenario.turns[0].expect.clone(),
-            is_over_reply: false,
-            speech: Some(span),
-            turn: span,
-            first_item: 0,
-            first_call: 0,
-            over_item: None,
-        });
+        recording.turns.push(first_turn(&scenario, span));
         let expected = [
             "Some(1) the agent says nothing: sound",
             "None the conversation ends as the caller ends it: the server is gone",
