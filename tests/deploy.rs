@@ -87,7 +87,7 @@ fn nats_accepts_the_secrets_with_both_configurations() {
     assert_eq!(fs::metadata(&folder).expect("made").permissions().mode() & 0o777, 0o700);
     let before = contents(&folder);
 
-    // Again: nothing is replaced; a certificate that was removed is made anew, a folder that others could read is closed.
+    // Again: nothing is replaced. A certificate that is missing is made, and the folder is closed to others.
     fs::remove_file(folder.join("nats.crt")).expect("removed");
     fs::set_permissions(&folder, fs::Permissions::from_mode(0o755)).expect("opened");
     let made = make_secrets(&folder);
