@@ -37,3 +37,8 @@ fn decoded(file: Vec<u8>) -> Vec<i16> {
     let pcm = decode::read(file.into(), LONGEST).expect("a recording");
     convert(&pcm.samples, pcm.rate, SampleRate::HZ_16000)
 }
+
+/// The fewest words that have to be replaced, left out or put in.
+pub fn n_errors(expected: &Vec<String>, heard: &Vec<String>) -> usize {
+    strsim::generic_levenshtein(expected, heard)
+}

@@ -2,8 +2,8 @@
 //! hold a conversation of three turns, at a client's socket and on the phone. `make test` fetches the models; without them these
 //! tests fail and say how to get them.
 
-use crate::clips;
-use crate::hub::{Hub, quiet};
+use crate::clips::{self, n_errors};
+use crate::hub::{Hub, quiet, tiny_whisper};
 use crate::speech_api::{client, transcribe};
 use crate::telephony::phone::{Phone, Provider};
 use antiphon::assembly;
@@ -21,7 +21,6 @@ use std::sync::Arc;
 
 const FIXTURES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures");
 const BASE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/target/models/whisper-base/ggml-base.bin");
-const TINY: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/target/models/whisper-tiny.en/ggml-tiny.en.bin");
 /// What the hub answers in the conversations.
 const ANSWERS: [&str; 3] = [
     "The library opens at nine in the morning.",
@@ -33,6 +32,8 @@ fn config(model: &str) -> Config {
     let mut config = Config::default();
     config.stt.engine = "whisper".into();
     config.stt.model = model.into();
+    // More would wait for each other at each step, which takes several times as long where other programs run.
+    config.stt.threads = 1;
     // A machine that does much else decodes slowly.
     config.stt.timeout_ms = 120_000;
     config.tts.engine = "hibari".into();
@@ -47,11 +48,6 @@ async fn hub(config: Config, answers: &[&str]) -> Hub {
     let engines =
         loaded.unwrap_or_else(|error| panic!("{error}\n`make real-models` fetches the models of these tests"));
     Hub::start(Engines { llm: Arc::new(FakeLlm::says(answers.iter().copied())), ..engines }, config).await
-}
-
-/// The fewest words that have to be replaced, left out or put in.
-fn n_errors(expected: &Vec<String>, heard: &Vec<String>) -> usize {
-    strsim::generic_levenshtein(expected, heard)
 }
 
 async fn heard(hub: &Hub, file: Vec<u8>, fields: &[(&'static str, &'static str)]) -> String {
@@ -121,7 +117,7 @@ async fn whisper_base_hears_a_reader() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn whisper_tiny_hears_a_reader() {
-    reader_heard_by(TINY).await.assert_below(15);
+    reader_heard_by(&tiny_whisper().model).await.assert_below(15);
 }
 
 #[tokio::test(flavor = "multi_thread")]

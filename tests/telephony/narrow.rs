@@ -1,9 +1,10 @@
 //! Telephone speech for the recognizer: what G.711 at 8 kHz costs, with the filters that a call's audio passes.
 
-use crate::clips;
+use crate::clips::{self, n_errors};
 use antiphon::config::Config;
 use antiphon_audio::{codec, convert};
 use antiphon_engine_api::stt::{Stt, SttOptions};
+use antiphon_text::scoring::words;
 use antiphon_types::{Format, SampleRate};
 
 /// How many of the clips are heard three times each.
@@ -35,29 +36,14 @@ async fn transcript(stt: &dyn Stt, speech: &[i16]) -> String {
     utterance.finish().await.expect("a transcript").text
 }
 
-/// Words that were inserted, left out or replaced.
-fn n_errors(said: &str, heard: &str) -> usize {
-    let heard: Vec<String> =
-        heard.to_lowercase().split_whitespace().map(|word| word.trim_matches(['.', ',', '?']).to_owned()).collect();
-    let mut row: Vec<usize> = (0..=heard.len()).collect();
-    for (n, word) in said.split(' ').enumerate() {
-        let mut diagonal = std::mem::replace(&mut row[0], n + 1);
-        for (at, other) in heard.iter().enumerate() {
-            let replaced = diagonal + usize::from(word != other);
-            diagonal = row[at + 1];
-            row[at + 1] = replaced.min(row[at] + 1).min(diagonal + 1);
-        }
-    }
-    row[heard.len()]
-}
-
 /// Wrong words of all clips, and how many there are.
 async fn wrong_words(stt: &dyn Stt, speech: &[(String, Vec<i16>)], heard: fn(&[i16]) -> Vec<i16>) -> (usize, usize) {
     let mut n_wrong = 0;
     let mut n_words = 0;
     for (said, speech) in speech {
-        n_wrong += n_errors(said, &transcript(stt, &heard(speech)).await);
-        n_words += said.split(' ').count();
+        let expected = words(said);
+        n_wrong += n_errors(&expected, &words(&transcript(stt, &heard(speech)).await));
+        n_words += expected.len();
     }
     (n_wrong, n_words)
 }
