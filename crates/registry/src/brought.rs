@@ -11,15 +11,20 @@ use std::fs::{File, TryLockError};
 use std::io::{self, BufWriter, Read, Write};
 use std::path::{Component, Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, SystemTime};
 
 /// Bounds of what is opened: the largest registered model has 41 files and 3 GB.
 const MAX_FILES: usize = 10_000;
 const MAX_DEPTH: usize = 6;
 const MAX_BYTES: u64 = 64_000_000_000;
-/// Begins the name of each staging folder, and is followed by the numbers of a process and of its imports.
+/// Begins the name of each staging folder, and is followed by the number of a process and one that makes it unique.
 const STAGING: &str = ".import-";
 /// Begins the name of one that has no lock yet.
 const UNLOCKED: &str = ".new-import-";
+/// The age from which a folder without a lock is abandoned. It gets its lock within milliseconds.
+const LOCKED_WITHIN: Duration = Duration::from_secs(600);
+/// Names that are tried for a staging folder: processes in containers that share `models.dir` may have one number.
+const MAX_NAMES: usize = 1_000;
 /// A file in the staging folder that is locked while the import runs.
 const LOCK: &str = ".lock";
 
@@ -182,20 +187,45 @@ struct Staging {
 impl Staging {
     fn create(dir: &Path) -> Result<Self, RegistryError> {
         std::fs::create_dir_all(dir).map_err(RegistryError::disk(dir, "the folder of models.dir cannot be created"))?;
-        remove_abandoned(dir);
-        let number = N_STAGED.fetch_add(1, Ordering::Relaxed);
-        let name = format!("{}-{number}", std::process::id());
-        let folder = dir.join(format!("{STAGING}{name}"));
-        // It gets its name with its lock: without one another import takes it for abandoned.
-        let unlocked = dir.join(format!("{UNLOCKED}{name}"));
-        std::fs::create_dir_all(&unlocked).map_err(RegistryError::disk(&unlocked, "cannot be created"))?;
-        let path = unlocked.join(LOCK);
-        let lock = File::create(&path).map_err(RegistryError::disk(&path, "cannot be written"))?;
-        // The file is new, so that nothing else holds the lock.
-        lock.try_lock().map_err(io::Error::from).map_err(RegistryError::disk(&path, "cannot be locked"))?;
-        std::fs::rename(&unlocked, &folder).map_err(RegistryError::disk(&folder, "cannot be created"))?;
-        Ok(Self { folder, _lock: lock })
+        let numbers = std::iter::repeat_with(|| N_STAGED.fetch_add(1, Ordering::Relaxed));
+        let names = numbers.map(|number| format!("{}-{number}", std::process::id()));
+        Self::create_as(dir, names.take(MAX_NAMES))
     }
+
+    /// By the first of these names that no other process has.
+    fn create_as(dir: &Path, names: impl Iterator<Item = String>) -> Result<Self, RegistryError> {
+        remove_abandoned(dir);
+        for name in names {
+            let folder = dir.join(format!("{STAGING}{name}"));
+            // It gets its name with its lock: without one another import takes it for abandoned.
+            let unlocked = dir.join(format!("{UNLOCKED}{name}"));
+            match std::fs::create_dir(&unlocked) {
+                Ok(()) => {}
+                Err(error) if is_taken(&error) => continue,
+                Err(error) => return Err(RegistryError::disk(&unlocked, "cannot be created")(error)),
+            }
+            let path = unlocked.join(LOCK);
+            let lock = File::create(&path).map_err(RegistryError::disk(&path, "cannot be written"))?;
+            // The file is new, so that nothing else holds the lock.
+            lock.try_lock().map_err(io::Error::from).map_err(RegistryError::disk(&path, "cannot be locked"))?;
+            match std::fs::rename(&unlocked, &folder) {
+                Ok(()) => return Ok(Self { folder, _lock: lock }),
+                Err(error) => {
+                    let _ = std::fs::remove_dir_all(&unlocked);
+                    if !is_taken(&error) {
+                        return Err(RegistryError::disk(&folder, "cannot be created")(error));
+                    }
+                }
+            }
+        }
+        let error = io::Error::from(io::ErrorKind::AlreadyExists);
+        Err(RegistryError::disk(dir, "no folder for an import can be created in it")(error))
+    }
+}
+
+/// Whether another process has a folder of this name.
+fn is_taken(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::AlreadyExists | io::ErrorKind::DirectoryNotEmpty)
 }
 
 impl Drop for Staging {
@@ -207,15 +237,24 @@ impl Drop for Staging {
 /// Removes the staging folders of processes that ended without removing them.
 fn remove_abandoned(dir: &Path) {
     for entry in std::fs::read_dir(dir).into_iter().flatten().flatten() {
-        if !entry.file_name().to_string_lossy().starts_with(STAGING) {
-            continue;
-        }
-        let lock = File::open(entry.path().join(LOCK));
-        let is_held = lock.is_ok_and(|lock| matches!(lock.try_lock(), Err(TryLockError::WouldBlock)));
-        if !is_held {
+        let name = entry.file_name();
+        let name = name.to_string_lossy();
+        let is_abandoned = if name.starts_with(STAGING) {
+            let lock = File::open(entry.path().join(LOCK));
+            !lock.is_ok_and(|lock| matches!(lock.try_lock(), Err(TryLockError::WouldBlock)))
+        } else {
+            name.starts_with(UNLOCKED) && is_older(&entry.path(), LOCKED_WITHIN)
+        };
+        if is_abandoned {
             let _ = std::fs::remove_dir_all(entry.path());
         }
     }
+}
+
+/// Whether nothing was put into the folder for this long.
+fn is_older(folder: &Path, age: Duration) -> bool {
+    let modified = std::fs::metadata(folder).and_then(|metadata| metadata.modified());
+    modified.is_ok_and(|at| SystemTime::now().duration_since(at).is_ok_and(|since| since >= age))
 }
 
 /// Unpacks a package into a new folder. A member whose path leaves the folder, and one that is no plain file, is refused.

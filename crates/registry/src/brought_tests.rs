@@ -139,6 +139,40 @@ fn the_staging_folder_of_a_killed_import_is_removed_and_that_of_a_running_one_is
 }
 
 #[test]
+fn a_folder_that_an_import_never_locked_goes_once_it_is_old() {
+    let place = Fixture::new();
+    let dir = Path::new(&place.config.dir);
+    let [old, new] = [".new-import-1-0", ".new-import-2-0"].map(|name| dir.join(name));
+    for folder in [&old, &new] {
+        std::fs::create_dir_all(folder).unwrap();
+    }
+    File::open(&old).unwrap().set_modified(SystemTime::now() - LOCKED_WITHIN).unwrap();
+    let package = place.zip("w.whl", &[("a.bin", b"a")]);
+    let _brought = place.open(&[package]).unwrap();
+    assert!(!old.exists() && new.exists());
+}
+
+#[test]
+fn an_import_leaves_the_folders_of_another_process_with_its_number() {
+    let place = Fixture::new();
+    let dir = Path::new(&place.config.dir);
+    let others = [".new-import-7-0", ".import-7-1"].map(|name| dir.join(name));
+    let _locks = others.each_ref().map(|folder| {
+        std::fs::create_dir_all(folder).unwrap();
+        let lock = File::create(folder.join(LOCK)).unwrap();
+        lock.lock().unwrap();
+        lock
+    });
+    let staging = Staging::create_as(dir, (0..3).map(|number| format!("7-{number}"))).unwrap();
+    assert_eq!(staging.folder, dir.join(".import-7-2"));
+    drop(staging);
+    assert_eq!(std::fs::read_dir(dir).unwrap().count(), others.len());
+    let none = Staging::create_as(dir, (0..2).map(|number| format!("7-{number}"))).unwrap_err().to_string();
+    assert!(none.contains("no folder for an import can be created"), "{none}");
+    assert!(others.iter().all(|folder| folder.join(LOCK).exists()));
+}
+
+#[test]
 fn imports_that_begin_at_once_leave_each_others_folders() {
     let place = Fixture::new();
     let dir = Path::new(&place.config.dir);
