@@ -5,7 +5,7 @@
 //! [`ModelCache::take`] for as long as loading takes.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 
 /// A value that is loaded once and shared by cloning.
 pub trait CachedValue: Clone {
@@ -70,7 +70,9 @@ impl<T: CachedValue> Slot<T> {
         }
         match self.item.try_lock() {
             Ok(item) => item.as_ref().is_some_and(T::is_in_use),
-            Err(_) => true,
+            // Its load, or one before, panicked.
+            Err(TryLockError::Poisoned(item)) => item.into_inner().as_ref().is_some_and(T::is_in_use),
+            Err(TryLockError::WouldBlock) => true,
         }
     }
 }
@@ -204,6 +206,7 @@ fn staying<'a, T>(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::panic::{AssertUnwindSafe, catch_unwind};
     use std::sync::atomic::{AtomicUsize, Ordering};
     use std::sync::mpsc;
 
@@ -279,6 +282,22 @@ mod tests {
         holds(&cache, &[]);
         take(&cache, "b", 1).unwrap();
         assert!(cache.forget("b") && cache.forget("b"));
+    }
+
+    #[test]
+    fn a_load_that_panicked_holds_no_place_and_the_model_can_leave_later() {
+        let cache = cache(1, None);
+        let panics = || cache.take("a", 1, None, || -> Result<Puppet, &'static str> { panic!("on purpose") });
+        assert!(catch_unwind(AssertUnwindSafe(panics)).is_err());
+        take(&cache, "b", 1).unwrap();
+        holds(&cache, &["b"]);
+        assert!(cache.forget("b"));
+        assert!(catch_unwind(AssertUnwindSafe(panics)).is_err());
+        let a = take(&cache, "a", 1).unwrap();
+        assert!(!cache.forget("a"), "it is in use");
+        drop(a);
+        take(&cache, "b", 1).unwrap();
+        holds(&cache, &["b"]);
     }
 
     #[test]
