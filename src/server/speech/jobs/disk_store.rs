@@ -159,15 +159,15 @@ impl DiskStore {
         T: Send + 'static,
         F: FnOnce(&mut Store) -> Result<T, StoreError> + Send + 'static,
     {
-        let done = self
-            .run(move |store| {
-                Ok(work(store).map_err(|error| match error {
-                    StoreError::Gone => Stop::Gone,
-                    error => Stop::Failed(error.failure()),
-                }))
-            })
-            .await;
-        done.unwrap_or_else(|error| Err(Stop::Failed(Failure::new(error.code, error.message))))
+        match self.run(move |store| Ok(work(store))).await {
+            Ok(Ok(done)) => Ok(done),
+            Ok(Err(StoreError::Gone)) => Err(Stop::Gone),
+            Ok(Err(error)) => {
+                tracing::warn!(%error, "the jobs' store failed");
+                Err(Stop::Failed(error.failure()))
+            }
+            Err(error) => Err(Stop::Failed(Failure::new(error.code, error.message))),
+        }
     }
 
     fn running(&self) -> MutexGuard<'_, HashMap<String, CancellationToken>> {
@@ -642,6 +642,38 @@ mod tests {
         lease.run(|store| drop(store.take())).await.expect("closed");
         drop(lease);
         assert!(matches!(held.finish(&CancellationToken::new()).await, Err(Stop::Failed(_))));
+    }
+
+    #[tokio::test]
+    async fn a_job_that_the_database_does_not_take_fails_and_why_is_in_the_log_only() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let jobs = jobs(folder.path());
+        let mut held = taken(&jobs).await;
+        let other = rusqlite::Connection::open(Store::database(folder.path())).expect("open");
+        other.execute_batch("ALTER TABLE jobs RENAME TO away").expect("renamed");
+        let log = Log::default();
+        let lines = log.clone();
+        let subscriber = tracing_subscriber::fmt().with_writer(move || lines.clone()).finish();
+        let _logging = tracing::subscriber::set_default(subscriber);
+        let Err(Stop::Failed(failure)) = held.append(&[1; 10]).await else { panic!("the table is away") };
+        assert_eq!(failure, Failure::new("storage_failed", "The server could not keep the job's sound."));
+        let log = String::from_utf8(log.0.lock().expect("no panic").clone()).expect("text");
+        assert!(log.contains("no such table: jobs"), "{log}");
+    }
+
+    /// The lines that were logged.
+    #[derive(Clone, Default)]
+    struct Log(Arc<Mutex<Vec<u8>>>);
+
+    impl Write for Log {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0.lock().expect("no panic").extend(bytes);
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
     }
 
     fn files(folder: &Path) -> Vec<String> {
