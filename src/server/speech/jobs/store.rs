@@ -499,7 +499,11 @@ impl Store {
             let is_orphan = match self.job(name) {
                 Ok(job) if extension == "pcm" => job.status == Status::Completed,
                 Ok(job) => job.status != Status::Completed || self.file(name, job.format) != path,
-                Err(_) => true,
+                Err(StoreError::Gone) => true,
+                Err(error) => {
+                    tracing::warn!(job = name, %error, "a job cannot be read; its files stay");
+                    false
+                }
             };
             match (is_ours, is_orphan) {
                 (true, true) => fs::remove_file(&path)?,

@@ -62,6 +62,19 @@ fn a_job_goes_on_where_it_was_left() {
 }
 
 #[test]
+fn the_file_of_a_job_that_cannot_be_read_stays() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let mut store = open(folder.path());
+    finished(&mut store, "job_a", 100, 1);
+    let file = store.file("job_a", FileFormat::Mp3);
+    store.db.execute("UPDATE jobs SET voice = x'00'", []).expect("changed");
+    drop(store);
+    let store = open(folder.path());
+    assert!(matches!(store.job("job_a"), Err(StoreError::Database(_))));
+    assert!(file.is_file());
+}
+
+#[test]
 fn a_completed_job_does_not_fail_any_more() {
     let folder = tempfile::tempdir().expect("a folder");
     let mut store = open(folder.path());
