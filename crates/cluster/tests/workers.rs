@@ -312,6 +312,30 @@ async fn a_worker_without_room_when_a_chunk_began_takes_it_over_later() {
 }
 
 #[tokio::test]
+async fn a_chunk_that_may_wait_goes_on_once_another_worker_has_room() {
+    let server = NatsServer::start().await.expect("a server");
+    let one = Worker::start(&server.url(), "one", Stages::speaking(FakeTts::default())).await.expect("it serves");
+    let hub = Hub::with(&server, &[Stage::Tts]).await;
+    // 50 s of sound, more than a worker sends to a listener that does not listen.
+    let text = "word ".repeat(200);
+    let mut speech = hub.cluster.tts().speak_queued(request(&text)).await;
+    let mut samples = speech.next().await.expect("audio").expect("spoken").samples;
+    let full = Stages::speaking(FakeTts::default().refusing(3));
+    let _other = Worker::start(&server.url(), "other", full).await.expect("it serves");
+    until(&hub, "two workers", |hub| {
+        let workers = hub.cluster.overview().workers;
+        workers.len() == 2 && workers.iter().all(|worker| worker.stages.iter().all(|stage| stage.engine == "fake"))
+    })
+    .await;
+    one.kill();
+    samples.extend(spoken(speech).await.expect("the other one has room again"));
+    let own = spoken(FakeTts::default().speak(request(&text))).await.expect("spoken");
+    assert!(samples == own, "{} of {} samples", samples.len(), own.len());
+    let overview = hub.cluster.overview();
+    assert_eq!((overview.busy, overview.retried, overview.failed), (3, 1, 0));
+}
+
+#[tokio::test]
 async fn a_reply_goes_on_after_a_frozen_nats_while_its_listener_has_sound_to_hear() {
     let server = NatsServer::start().await.expect("a server");
     let _worker = Worker::start(&server.url(), "w", Stages::speaking(slow())).await.expect("it serves");

@@ -131,15 +131,7 @@ impl Tts for ClusterTts {
         Box::pin(async move {
             let cluster = speech.shared.cluster.clone();
             let first_in_line = cluster.0.queues[Stage::Tts as usize].acquire().await;
-            let mut changes = cluster.0.directory.changes();
-            let opened = loop {
-                changes.borrow_and_update();
-                match speech.open().await {
-                    // Adverts say when there is room.
-                    Err(TtsError::Overloaded { .. }) if changes.changed().await.is_ok() => {}
-                    opened => break opened,
-                }
-            };
+            let opened = speech.open_when_there_is_room().await;
             drop(first_in_line);
             speech.run(opened).boxed()
         })
@@ -246,6 +238,27 @@ impl Speech {
         Ok(attempt)
     }
 
+    /// Opens an attempt once a worker has room for it: adverts say when.
+    async fn open_when_there_is_room(&mut self) -> Result<Attempt, TtsError> {
+        let mut changes = self.shared.cluster.0.directory.changes();
+        loop {
+            changes.borrow_and_update();
+            match self.open().await {
+                Err(TtsError::Overloaded { .. }) if changes.changed().await.is_ok() => {}
+                opened => return opened,
+            }
+        }
+    }
+
+    /// Opens another attempt. A queued request waits for room, [`SOUND_DEADLINE`] at most.
+    async fn reopen(&mut self) -> Result<Attempt, TtsError> {
+        if !self.request.queued {
+            return self.open().await;
+        }
+        let opened = timeout(SOUND_DEADLINE, self.open_when_there_is_room()).await;
+        opened.unwrap_or(Err(TtsError::Timeout(SOUND_DEADLINE)))
+    }
+
     fn run(self, opened: Result<Attempt, TtsError>) -> impl futures_util::Stream<Item = Result<Pcm, TtsError>> + Send {
         stream! {
             let mut speech = self;
@@ -273,7 +286,7 @@ impl Speech {
                         }
                         return;
                     }
-                    next = Some(speech.open().await);
+                    next = Some(speech.reopen().await);
                     continue;
                 }
                 let mut rate = None;
@@ -356,7 +369,7 @@ impl Speech {
                     }
                     return;
                 }
-                next = Some(speech.open().await);
+                next = Some(speech.reopen().await);
             }
         }
     }
