@@ -80,8 +80,9 @@ Model of STAGE: the model of all workers of the stage, in brackets the setting t
 the requests that no worker with the model takes.
 
 The last lines count on this hub, since its start:
-  Requests         attempts: requests sent to workers; busy: found no worker with a free slot; retried: attempts repeated on
-                   another worker; failed: ended with an error; away: found no worker or no connection to NATS
+  Requests         attempts: requests sent to workers; busy: attempts that a worker had no room for; retried: requests
+                   that continued on another worker; failed: requests whose workers failed or were lost one after the
+                   other; away: requests that found no worker or no connection to NATS
   Shared sessions  with cluster.jetstream: sessions of this hub that other hubs may resume, and those of which the last state
                    could not be stored so far; moves: released to other hubs, taken from other hubs, taken from the last
                    checkpoint of a hub that failed, lost to another hub")]
