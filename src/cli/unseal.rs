@@ -88,7 +88,13 @@ fn open(args: &UnsealArgs) -> Result<(), CliError> {
     let mut to = BufWriter::new(file);
     let opened = unseal(head, from, sealing, &mut to);
     to.flush().map_err(not_written)?;
-    opened.map_err(|error| cannot(&error))
+    opened.map_err(|error| {
+        // Nothing of it was opened, as with another key: the next try finds the name free.
+        if std::fs::metadata(&output).is_ok_and(|written| written.len() == 0) {
+            let _ = std::fs::remove_file(&output);
+        }
+        cannot(&error)
+    })
 }
 
 /// The name without `.sealed`, with or without the `.part` of one that was not finished.
