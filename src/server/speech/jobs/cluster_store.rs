@@ -815,7 +815,7 @@ impl HeldJob for Claim {
             _ => stored.runs.push(Run { series: self.series.clone(), first: at, n: 1 }),
         }
         let kept = self.write(stored, UNFINISHED_FOR).await;
-        if matches!(kept, Err(Stop::Gone | Stop::Moved)) {
+        if kept.is_err() {
             self.store.discard(vec![name]);
         }
         kept
