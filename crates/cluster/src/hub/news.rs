@@ -161,7 +161,7 @@ impl Cluster {
             news.is_wanted.store(true, Ordering::Relaxed);
             self.advertise_now();
             news.is_watching.send_replace(true);
-            let mut last = HashMap::new();
+            let mut last = LastNews::default();
             loop {
                 tokio::select! {
                     message = messages.next() => match message {
@@ -184,38 +184,71 @@ impl Cluster {
         }
     }
 
-    /// Takes another hub's news; `last`: the number of the last one of each hub.
-    fn hear(&self, message: &Message, last: &mut HashMap<u64, u32>) {
+    /// Takes another hub's news.
+    fn hear(&self, message: &Message, last: &mut LastNews) {
         let news = &self.0.news;
         let sender = subject::attempt_of(&message.subject);
         if sender == Some(news.number) {
             return;
         }
-        let frame = match Frame::decode(&message.payload) {
-            Ok(frame)
-                if frame.kind == Kind::News
-                    && Some(frame.attempt) == sender
-                    && frame.payload.len() <= MAX_NEWS_BYTES
-                    && (last.len() < MAX_HUBS || last.contains_key(&frame.attempt)) =>
-            {
-                frame
-            }
-            _ => {
-                self.0.inboxes.dropped().malformed.fetch_add(1, Ordering::Relaxed);
-                return;
-            }
+        let frame = Frame::decode(&message.payload).ok().filter(|frame| {
+            frame.kind == Kind::News && Some(frame.attempt) == sender && frame.payload.len() <= MAX_NEWS_BYTES
+        });
+        let is_there = |hub: u64| self.0.hubs.contains_key(&format!("{hub:016x}"));
+        let taken = frame.and_then(|frame| Some((last.take(frame.attempt, frame.sequence, is_there)?, frame)));
+        let Some((n_missed, frame)) = taken else {
+            self.0.inboxes.dropped().malformed.fetch_add(1, Ordering::Relaxed);
+            return;
         };
-        let expected = last.insert(frame.attempt, frame.sequence).map_or(frame.sequence, |n| n.wrapping_add(1));
-        let n_missed = frame.sequence.wrapping_sub(expected);
-        // NATS keeps a hub's order: a number from before is no gap.
-        if (1..u32::MAX / 2).contains(&n_missed) {
+        if n_missed > 0 {
             let _ = news.received.send(PeerNews::Missed(n_missed.into()));
         }
         let _ = news.received.send(PeerNews::Update(frame.payload));
     }
 }
 
+/// The number of the last news of each hub.
+#[derive(Default)]
+struct LastNews(HashMap<u64, u32>);
+
+impl LastNews {
+    /// Takes the number of a hub's news: how many before it were missed. `None`: there are too many hubs. `is_there`:
+    /// whether a hub advertises.
+    fn take(&mut self, hub: u64, number: u32, is_there: impl Fn(u64) -> bool) -> Option<u32> {
+        if self.0.len() >= MAX_HUBS && !self.0.contains_key(&hub) {
+            // A hub that is restarted is another one.
+            self.0.retain(|known, _| is_there(*known));
+            if self.0.len() >= MAX_HUBS {
+                return None;
+            }
+        }
+        let expected = self.0.insert(hub, number).map_or(number, |last| last.wrapping_add(1));
+        let n_missed = number.wrapping_sub(expected);
+        // NATS keeps a hub's order: a number from before is no gap.
+        Some(if n_missed < u32::MAX / 2 { n_missed } else { 0 })
+    }
+}
+
 /// Until no page watches.
 async fn none(watchers: &mut watch::Receiver<usize>) {
     let _ = watchers.wait_for(|n| *n == 0).await;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hubs_that_have_gone_leave_their_places_to_new_ones() {
+        let mut last = LastNews::default();
+        let n = MAX_HUBS as u64;
+        for hub in 0..n {
+            assert_eq!(last.take(hub, 5, |_| true), Some(0));
+        }
+        assert_eq!(last.take(n, 5, |_| true), None, "all are there");
+        assert_eq!(last.take(0, 8, |_| true), Some(2));
+        assert_eq!(last.take(n, 5, |hub| hub == 0), Some(0));
+        assert_eq!(last.take(0, 7, |_| true), Some(0), "it came late");
+        assert_eq!(last.0.len(), 2);
+    }
 }
