@@ -815,8 +815,10 @@ impl HeldJob for Claim {
             _ => stored.runs.push(Run { series: self.series.clone(), first: at, n: 1 }),
         }
         let kept = self.write(stored, UNFINISHED_FOR).await;
-        if kept.is_err() {
-            self.store.discard(vec![name]);
+        match &kept {
+            Ok(()) => {}
+            Err(Stop::Gone | Stop::Failed(_)) => self.store.discard(vec![name]),
+            Err(Stop::Moved | Stop::Revoked) => self.discard_unnamed(name),
         }
         kept
     }
@@ -1001,6 +1003,21 @@ impl Claim {
         if let Err(error) = self.task.done().await {
             tracing::debug!(%error, "the end of a job was not confirmed");
         }
+    }
+
+    /// Removes a chunk's samples in the background, if another attempt has the job and its record does not name them. That
+    /// attempt goes on behind them where the write that named them was made and only its answer was lost.
+    fn discard_unnamed(&self, chunk: String) {
+        let store = self.store.clone();
+        let id = self.id.clone();
+        let attempt = self.attempt.clone();
+        self.store.tasks.spawn(async move {
+            let Ok(Some(record)) = store.jetstream.jobs().get(&id).await else { return };
+            let Ok(found) = JobRecord::read(&record.value) else { return };
+            if found.attempt.as_ref() != Some(&attempt) && !found.segments(&id).contains(&chunk) {
+                store.discard(vec![chunk]);
+            }
+        });
     }
 
     /// Writes the record if this attempt still holds the job.

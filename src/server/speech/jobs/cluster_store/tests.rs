@@ -88,6 +88,32 @@ async fn an_attempt_that_lost_its_job_writes_no_more_and_the_next_one_goes_on() 
 }
 
 #[tokio::test]
+async fn an_attempt_that_lost_its_job_removes_only_what_the_next_one_does_not_use() {
+    let (_server, one, two) = hubs().await;
+    one.add("job_a", JobOwner { key: None, max_open: usize::MAX }, &spec(), None).await.expect("added");
+    let (mut first, _) = next(&one).await;
+    let before = first.stored.clone();
+    let stale = first.revision;
+    first.append(&[1; 100]).await.expect("kept");
+    first.task.release().await;
+    let (mut second, _) = next(&two).await;
+    assert_eq!(second.job().n_done, 1);
+    // A chunk behind it is not in the record.
+    assert!(matches!(first.append(&[2; 100]).await, Err(Stop::Moved)));
+    // As if the answer to the first write had been lost: the record names this chunk.
+    first.stored = before;
+    first.revision = stale;
+    assert!(matches!(first.append(&[1; 100]).await, Err(Stop::Moved)));
+    one.tasks.close();
+    timeout(SOON, one.tasks.wait()).await.expect("removed");
+    assert_eq!(one.jetstream.audio().count().await, Ok(2), "the text and the chunk");
+    second.append(&[3; 50]).await.expect("kept");
+    second.finish(&CancellationToken::new()).await.expect("finished");
+    let expect: Vec<u8> = [[1, 0].repeat(100), [3, 0].repeat(50)].concat();
+    assert_eq!(file(&two, "job_a").await, expect);
+}
+
+#[tokio::test]
 async fn a_write_without_an_answer_is_known_by_what_it_wrote() {
     let (_server, one, _two) = hubs().await;
     one.add("job_a", JobOwner { key: None, max_open: usize::MAX }, &spec(), None).await.expect("added");
