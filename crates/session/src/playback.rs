@@ -1,6 +1,7 @@
 //! Reply audio that waits for its time: the paced queue of a session whose audio is not in events.
 //!
-//! The client's side of a session puts packets in and takes out what is due. Sends nothing and reads no clock.
+//! The client's side of a session puts packets in and takes out what is due. One item sounds at a time: audio of others,
+//! such as that of a response beside the conversation, waits for its end. Sends nothing and reads no clock.
 
 use super::output::OutputAudio;
 use super::snapshot::{StoredFrame, StoredPlayback, StoredQueued};
@@ -12,11 +13,14 @@ use antiphon_types::{BrownoutLevel, ItemId, ResponseId, SampleRate, Samples, Tim
 use std::collections::VecDeque;
 use std::time::Duration;
 
-/// Frames that wait for their time: 4 s at 20 ms. More is not pulled from the voice.
+/// Frames of the item that sounds that wait for their time: 4 s at 20 ms. More is not pulled from the voices.
 const MAX_WAITING: usize = 200;
 
 /// The same while the hub is overloaded: 1 s. Less speech is generated that an interruption discards.
 const MAX_WAITING_IN_BROWNOUT: usize = 50;
+
+/// Frames that wait with those of other items, which are pulled in the order in which they are made: a minute.
+const MAX_OF_ALL: usize = 3_000;
 
 /// Frames that wait in a session that moves to another hub: a minute of a reply that was begun, which is made to its end here.
 const MAX_LEAVING: usize = 3_000;
@@ -31,9 +35,16 @@ const FRAME: Duration = Duration::from_millis(20);
 pub(super) struct Playback {
     pacer: Pacer,
     waiting: VecDeque<PendingItem>,
+    /// The item of which audio has left and the end has not.
+    sounding: Option<SoundingItem>,
     sequence: u32,
     /// Turn time at which the reply synthesized so far will have been played, as reported to the echo guard.
     sounded_by: Samples,
+}
+
+struct SoundingItem {
+    response: ResponseId,
+    item: ItemId,
 }
 
 struct PendingItem {
@@ -58,12 +69,19 @@ pub(super) enum DueOutput {
 
 impl Playback {
     pub(super) fn new(lead: Duration) -> Self {
-        Self { pacer: Pacer::new(lead, FRAME), waiting: VecDeque::new(), sequence: 0, sounded_by: Samples::ZERO }
+        Self {
+            pacer: Pacer::new(lead, FRAME),
+            waiting: VecDeque::new(),
+            sounding: None,
+            sequence: 0,
+            sounded_by: Samples::ZERO,
+        }
     }
 
     /// A copy for a snapshot.
     pub(super) fn stored(&self) -> StoredPlayback {
-        let waiting = self.waiting.iter().map(|PendingItem { response, item, what }| StoredFrame {
+        let (first, behind): (Vec<_>, Vec<_>) = self.waiting.iter().partition(|piece| self.is_sounding(&piece.item));
+        let waiting = first.into_iter().chain(behind).map(|PendingItem { response, item, what }| StoredFrame {
             response: response.clone(),
             item: item.clone(),
             what: match what {
@@ -95,12 +113,25 @@ impl Playback {
 
     pub(super) fn has_room(&self, brownout: BrownoutLevel) -> bool {
         let is_short = brownout >= BrownoutLevel::ShortLookAhead;
-        self.waiting.len() < if is_short { MAX_WAITING_IN_BROWNOUT } else { MAX_WAITING }
+        let most = if is_short { MAX_WAITING_IN_BROWNOUT } else { MAX_WAITING };
+        self.waiting.len() < most || self.waiting.len() < MAX_OF_ALL && self.n_of_sounding() < most
     }
 
     /// The same in a session that moves to another hub.
     pub(super) fn has_room_to_leave(&self) -> bool {
         self.waiting.len() < MAX_LEAVING
+    }
+
+    /// Frames that wait of the item that sounds; of all items where none does.
+    fn n_of_sounding(&self) -> usize {
+        match &self.sounding {
+            Some(sounding) => self.waiting.iter().filter(|piece| piece.item == sounding.item).count(),
+            None => self.waiting.len(),
+        }
+    }
+
+    fn is_sounding(&self, item: &ItemId) -> bool {
+        self.sounding.as_ref().is_some_and(|sounding| sounding.item == *item)
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -114,6 +145,7 @@ impl Playback {
 
     /// Drops the frames of a response. Returns the ends of its items that waited behind them.
     pub(super) fn drop_audio(&mut self, response: &ResponseId) -> Vec<PartAt> {
+        self.sounding.take_if(|sounding| sounding.response == *response);
         let (dropped, kept) =
             std::mem::take(&mut self.waiting).into_iter().partition(|piece| piece.response == *response);
         self.waiting = kept;
@@ -130,11 +162,27 @@ impl Playback {
     pub(super) fn item_made(&mut self, at: PartAt) -> Option<PartAt> {
         let item = at.item.item_id.clone();
         if !self.waiting.iter().any(|piece| piece.item == item) {
+            self.ended(&item);
             return Some(at);
         }
         let response = at.item.response_id.clone();
         self.waiting.push_back(PendingItem { response, item, what: QueuedItem::End(at) });
         None
+    }
+
+    /// The end of an item leaves: another one may sound.
+    fn ended(&mut self, item: &ItemId) {
+        self.sounding.take_if(|sounding| sounding.item == *item);
+    }
+
+    /// The place of what leaves next. `None`: nothing waits, or only what waits for the end of the item that sounds.
+    fn next_place(&self) -> Option<usize> {
+        let place = match &self.sounding {
+            Some(sounding) => self.waiting.iter().position(|piece| piece.item == sounding.item),
+            None => (!self.waiting.is_empty()).then_some(0),
+        };
+        // No more is pulled then, so that the rest of the item would not come.
+        place.or_else(|| (self.waiting.len() >= MAX_OF_ALL).then_some(0))
     }
 
     /// Playback stood still for `by`.
@@ -144,7 +192,7 @@ impl Playback {
 
     /// When the next frame may leave.
     pub(super) fn next_due(&self, dialog: &Dialog, now: Timestamp) -> Option<Timestamp> {
-        let first = self.waiting.front()?;
+        let first = self.waiting.get(self.next_place()?)?;
         match (&first.what, dialog.history().spoken(&first.item)) {
             (QueuedItem::Audio(_), Some(spoken)) => self.pacer.next_due(spoken.playhead(), now),
             // The end of an item, or speech that the history has forgotten.
@@ -154,17 +202,22 @@ impl Playback {
 
     /// What may leave next. A frame that is taken counts as sent: the lead bounds what the client has of it.
     pub(super) fn take_due(&mut self, dialog: &Dialog, now: Timestamp) -> Option<DueOutput> {
-        let first = self.waiting.front()?;
+        let place = self.next_place()?;
+        let first = self.waiting.get(place)?;
         if let (QueuedItem::Audio(packet), Some(spoken)) = (&first.what, dialog.history().spoken(&first.item))
             && self.pacer.budget(spoken.playhead(), now) < packet.n
         {
             return None;
         }
-        let PendingItem { response, item, what } = self.waiting.pop_front()?;
+        let PendingItem { response, item, what } = self.waiting.remove(place)?;
         let Packet { payload, offset, n } = match what {
             QueuedItem::Audio(packet) => packet,
-            QueuedItem::End(at) => return Some(DueOutput::End(at)),
+            QueuedItem::End(at) => {
+                self.ended(&item);
+                return Some(DueOutput::End(at));
+            }
         };
+        self.sounding = Some(SoundingItem { response: response.clone(), item: item.clone() });
         let sequence = self.sequence;
         self.sequence = sequence.wrapping_add(1);
         Some(DueOutput::Audio { response, audio: OutputAudio { item, sequence, offset, payload }, n })
@@ -190,6 +243,8 @@ impl Playback {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::opening::Opening;
+    use crate::testing::begun;
 
     fn packet(n: u64) -> Packet {
         Packet { payload: vec![0; 2].into(), offset: Samples::ZERO, n: Samples(n) }
@@ -197,6 +252,57 @@ mod tests {
 
     fn end() -> PartAt {
         PartAt::new("resp_1".into(), "item_1".into(), 0, 0)
+    }
+
+    /// The items of the frames that leave at once, each end as "end".
+    fn leaves(playback: &mut Playback, dialog: &Dialog) -> Vec<String> {
+        let now = Timestamp::ZERO;
+        let due = std::iter::from_fn(|| playback.next_due(dialog, now).and_then(|_| playback.take_due(dialog, now)));
+        due.map(|due| match due {
+            DueOutput::Audio { audio, .. } => audio.item.as_str().to_owned(),
+            DueOutput::End(_) => "end".into(),
+        })
+        .collect()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn audio_of_another_item_waits_for_the_end_of_the_one_that_sounds() {
+        let dialog = begun(Opening::default()).1.dialog;
+        let mut playback = Playback::new(Duration::ZERO);
+        let push = |playback: &mut Playback, number: u8| {
+            playback.push(format!("resp_{number}").into(), format!("item_{number}").into(), packet(480));
+        };
+        for number in [1, 2, 1, 2] {
+            push(&mut playback, number);
+        }
+        assert_eq!(leaves(&mut playback, &dialog), ["item_1", "item_1"]);
+        push(&mut playback, 2);
+        push(&mut playback, 1);
+        assert_eq!(leaves(&mut playback, &dialog), ["item_1"]);
+        push(&mut playback, 1);
+        assert_eq!(playback.item_made(end()), None);
+        assert_eq!(leaves(&mut playback, &dialog), ["item_1", "end", "item_2", "item_2", "item_2"]);
+        push(&mut playback, 1);
+        assert_eq!(leaves(&mut playback, &dialog), Vec::<String>::new());
+        assert_eq!(playback.drop_audio(&"resp_2".into()), []);
+        assert_eq!(leaves(&mut playback, &dialog), ["item_1"], "it was dropped before its end");
+        push(&mut playback, 2);
+        assert_eq!(playback.item_made(end()), Some(end()));
+        assert_eq!(leaves(&mut playback, &dialog), ["item_2"]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_waits_for_another_item_leaves_room_for_it() {
+        let dialog = begun(Opening::default()).1.dialog;
+        let mut playback = Playback::new(Duration::ZERO);
+        playback.push("resp_1".into(), "item_1".into(), packet(480));
+        assert_eq!(leaves(&mut playback, &dialog), ["item_1"]);
+        for n in 0..MAX_OF_ALL {
+            assert!(playback.has_room(BrownoutLevel::Normal), "{n} frames wait");
+            playback.push("resp_2".into(), "item_2".into(), packet(480));
+        }
+        assert!(!playback.has_room(BrownoutLevel::Normal));
+        assert_eq!(leaves(&mut playback, &dialog).len(), MAX_OF_ALL, "the rest of the first one would not come");
     }
 
     #[test]
