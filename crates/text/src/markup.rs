@@ -76,7 +76,10 @@ fn strip_line_marks(line: &str) -> &str {
     }
     let level = rest.bytes().take_while(|b| *b == b'#').count();
     if (1..=6).contains(&level) && rest[level..].starts_with(' ') {
-        return rest[level..].trim().trim_end_matches('#');
+        let title = rest[level..].trim();
+        // A closing sequence has a blank before it ("# C#" has none).
+        let open = title.trim_end_matches('#');
+        return if open.is_empty() || open.ends_with(char::is_whitespace) { open } else { title };
     }
     for bullet in ["- ", "* ", "+ ", "• ", "– "] {
         rest = rest.strip_prefix(bullet).map_or(rest, str::trim_start);

@@ -350,6 +350,8 @@ fn a_dot_inside_a_word_is_no_address() {
 fn markup_goes() {
     check("**Bold** and *thin* and `code` and ~~gone~~", "Bold and thin and code and gone");
     check("## A heading", "A heading");
+    check("## A heading ##", "A heading");
+    check("## Learn C#", "Learn C sharp");
     check("- an item", "an item");
     check("- [x] a task", "a task");
     check("1. first", "1, first");
