@@ -11,6 +11,7 @@ pub(super) fn in_words(text: &str, order: DateOrder) -> String {
     let words: Vec<&str> = text.split_whitespace().collect();
     let mut out: Vec<String> = Vec::with_capacity(words.len());
     let mut at = 0;
+    let mut is_quoted = false;
     while at < words.len() {
         let near = Near {
             second_before: if at > 1 { words[at - 2] } else { "" },
@@ -18,7 +19,7 @@ pub(super) fn in_words(text: &str, order: DateOrder) -> String {
             after: words.get(at + 1).copied().unwrap_or_default(),
             second_after: words.get(at + 2).copied().unwrap_or_default(),
             third_after: words.get(at + 3).copied().unwrap_or_default(),
-            is_quoted: words[..at].iter().map(|word| word.matches('"').count()).sum::<usize>() % 2 == 1,
+            is_quoted,
             order,
         };
         let word = Word::of(words[at]);
@@ -28,6 +29,13 @@ pub(super) fn in_words(text: &str, order: DateOrder) -> String {
         }
         let tail = if said.ends_with('.') { tail.trim_start_matches('.') } else { &tail };
         out.push(format!("{said}{tail}"));
+        let taken = &words[at..at + n_taken];
+        // The mark of inches quotes nothing.
+        let is_length = !is_quoted && length(&words[at..], &near).is_some();
+        let n_marks = taken.iter().map(|word| word.matches('"').count()).sum::<usize>();
+        if !is_length && n_marks % 2 == 1 {
+            is_quoted = !is_quoted;
+        }
         at += n_taken;
     }
     out.join(" ")

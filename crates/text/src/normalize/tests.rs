@@ -160,6 +160,8 @@ fn lengths_and_areas_are_said() {
     check("5' 10\", 6’2” and 1'1", "5 feet 10, 6 feet 2 and 1 foot 1");
     check("a 27\" screen, 5″ and 6′", "a 27 inches screen, 5 inches and 6 feet");
     check("He said \"I am 27\" then", "He said I am 27 then");
+    check("a 27\" or a 32\" screen", "a 27 inches or a 32 inches screen");
+    check("He said \"It is 27\", of a 32\" screen", "He said It is 27, of a 32 inches screen");
     check("It is 20 sq ft now.", "It is 20 square feet now.");
     check("20 sq. ft., 1 sq mi, 5 cu ft and 8 fl oz", "20 square feet, 1 square mile, 5 cubic feet and 8 fluid ounces");
     check("a 1920x1080 screen, 60 km/h, 5in", "a 1920 by 1080 screen, 60 kilometers per hour, 5 inches");
