@@ -336,7 +336,7 @@ fn money(core: &str) -> Option<(&'static Currency, String)> {
         None => ("", core),
     };
     // "US$5": of which dollars it is, is not said.
-    let rest = ["US", "A", "C", "NZ", "CA", "AU"].iter().find_map(|of| rest.strip_prefix(of)).unwrap_or(rest);
+    let rest = ["US", "CA", "AU", "NZ", "A", "C"].iter().find_map(|of| rest.strip_prefix(of)).unwrap_or(rest);
     let find = |c: Option<char>| CURRENCIES.iter().find(|currency| Some(currency.0) == c);
     let (currency, figure) = match find(rest.chars().next()) {
         Some(currency) => (currency, &rest[currency.0.len_utf8()..]),

@@ -22,6 +22,7 @@ fn money_is_said() {
     check("$1, $1,200 and $0.99", "1 dollar, 1,200 dollars and 99 cents");
     check("$3.5 million or €20 or 20€", "3.5 million dollars or 20 euros or 20 euros");
     check("$2M, £5.00", "2 million dollars, 5 pounds");
+    check("CA$20, AU$5.50, C$3 or A$4", "20 dollars, 5 dollars and 50 cents, 3 dollars or 4 dollars");
     check("a loss of -$5", "a loss of minus 5 dollars");
 }
 
