@@ -168,6 +168,7 @@ impl<'a> Word<'a> {
         }
         let magnitude = ["thousand", "million", "billion", "trillion"].contains(&next.core);
         if let Some((sign, figure)) = money(self.core).filter(|_| magnitude) {
+            let figure = range_of_money(&figure).unwrap_or(figure);
             return Some(format!("{} {} {}", figure, next.core, sign.2));
         }
         let half = day_half(next.core);
@@ -370,6 +371,13 @@ fn amount(core: &str) -> Option<String> {
         return Some(format!("{from} to {}", in_currency(currency, &to)?));
     }
     in_currency(currency, &figure)
+}
+
+/// "3 to 5" of "3-5" and "3-$5", behind the sign of a currency.
+fn range_of_money(figure: &str) -> Option<String> {
+    let (from, to) = figure.split_once(['-', '–'])?;
+    let to = money(to).map_or_else(|| to.to_owned(), |(_, figure)| figure);
+    Some(format!("{} to {}", number(from)?, number(&to)?))
 }
 
 /// "3 million" of "3M".

@@ -178,6 +178,10 @@ fn small_money_and_ranges_of_money_are_said() {
         "$5–10, 5-10 €, $1.50-$2 and $1M-$3M",
         "5 to 10 dollars, 5 to 10 euros, 1 dollar and 50 cents to 2 dollars and 1 million to 3 million dollars",
     );
+    check(
+        "$3-5 million, €1.5–2 billion or $3–$5 million.",
+        "3 to 5 million dollars, 1.5 to 2 billion euros or 3 to 5 million dollars.",
+    );
     check("5,50 € and US$20 and 20 USD", "5 euros and 50 cents and 20 dollars and 20 US dollars");
 }
 
