@@ -226,6 +226,7 @@ impl<'a> Word<'a> {
             .or_else(|| date(core, near.before, near.order))
             .or_else(|| span(core, near.after))
             .or_else(|| range(core))
+            .or_else(|| measured_range(core))
             .or_else(|| fraction(core, near.before))
             .or_else(|| rate(core, near))
             .or_else(|| sizes(core))
@@ -468,6 +469,12 @@ fn range(core: &str) -> Option<String> {
     // "07-12", but "0-10" and "0.5-1.5".
     let is_code = from.len() > 1 && from.starts_with('0') && !from.starts_with("0.");
     ((low < high || is_small) && !is_code).then(|| format!("{from} to {to}"))
+}
+
+/// "50%-60%", "20°C–25°C": both figures have their unit.
+fn measured_range(core: &str) -> Option<String> {
+    let (from, to) = core.split_once('–').or_else(|| core.split_once('-'))?;
+    Some(format!("{} to {}", measured(from)?, measured(to)?))
 }
 
 /// "3/4", "1 1/2", "5/7".

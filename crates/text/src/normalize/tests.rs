@@ -75,6 +75,8 @@ fn ranges_are_said_whatever_their_dash() {
     check("It takes 10 – 20 minutes, from 1914 – 1918.", "It takes 10 to 20 minutes, from 1914 to 1918.");
     check("on a scale of 0-10, 0.5-1.5 or 0-100%", "on a scale of 0 to 10, 0.5 to 1.5 or 0 to 100 percent");
     check("Open 10 - 12 weekdays, 9 - 11 weekends", "Open 10 to 12 weekdays, 9 to 11 weekends");
+    check("50%-60%", "50 percent to 60 percent");
+    check("20°C–25°C, 5kg-10kg", "20 degrees Celsius to 25 degrees Celsius, 5 kilograms to 10 kilograms");
     check("5-10 km, 5 - 10 km, 3 - 4 cups", "5 to 10 kilometers, 5 to 10 kilometers, 3 to 4 cups");
     check("$5 – $10, 10% - 20% and 1939 - 1945", "5 dollars to 10 dollars, 10 percent to 20 percent and 1939 to 1945");
     check("9 a.m. – 5 p.m., 9 - 5 p.m., 10:30 - 11:00", "9 a.m. to 5 p.m., 9 to 5 p.m., 10 30 to 11 o'clock");
