@@ -546,7 +546,10 @@ fn is_range_of_labels(near: &Near<'_>) -> bool {
     let is_amount = telephone::is_counted(near.behind_second_figure())
         || near.half_behind_second_figure().is_some()
         || near.after.contains(is_figure_sign);
-    near.is_rising() && !is_amount
+    // "Chapter 1 – 1984": a title.
+    let after = near.after.trim_end_matches(PUNCTUATION);
+    let is_year = near.before.len() < 3 && after.len() == 4 && after.bytes().all(|b| b.is_ascii_digit());
+    near.is_rising() && !is_amount && !is_year
 }
 
 /// Whether a calculation goes on behind its second figure: "3 - 5 equals", "5 – 7 is −2".

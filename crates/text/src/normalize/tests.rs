@@ -110,6 +110,8 @@ fn a_dash_behind_a_label_is_a_pause() {
     check("Question 3 – 10 points", "Question 3, 10 points");
     check("Option 1 - 20 minutes, in step 2 – 9 a.m.", "Option 1, 20 minutes, in step 2, 9 a.m.");
     check("Walk every day 10 – 20 minutes.", "Walk every day 10 to 20 minutes.");
+    check("Chapter 1 – 1984", "Chapter 1, 1984");
+    check("Part 2 – 2001: the journey", "Part 2, 2001: the journey");
     check("Option 1 – $20, part 3 – 2 eggs", "Option 1, 20 dollars, part 3, 2 eggs");
 }
 
