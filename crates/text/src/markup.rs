@@ -1,5 +1,6 @@
 //! Removes markup and pictographs from a text and keeps its words.
 
+use super::sentences::Sentences;
 use unicode_properties::{EmojiStatus, GeneralCategory, UnicodeEmoji, UnicodeGeneralCategory};
 
 /// Of the languages with ordinals, German writes the months with a capital.
@@ -22,6 +23,8 @@ const GERMAN_MONTHS: [&str; 13] = [
 /// Their abbreviations, behind which a dot stands. Without it "Jan" is a first name.
 const GERMAN_SHORT_MONTHS: [&str; 14] =
     ["Jan", "Jän", "Feb", "Mär", "Mrz", "Apr", "Jun", "Jul", "Aug", "Sep", "Sept", "Okt", "Nov", "Dez"];
+/// Words in lower case that stand between German ordinals: "1. und 2. Mai".
+const GERMAN_JOINTS: [&str; 4] = ["bis", "oder", "sowie", "und"];
 /// German nouns that an ordinal precedes at the start of a line more often than the number of a list's item.
 const GERMAN_COUNTED: [&str; 16] = [
     "Advent",
@@ -43,16 +46,16 @@ const GERMAN_COUNTED: [&str; 16] = [
 ];
 
 /// Plain text on one line. `line_start` states whether `text` starts a line, where headings and list items are marked.
-/// `has_ordinals` states whether "3. Oktober" is an ordinal in the language of the text, so that its dot stays there.
+/// In languages where "3. Oktober" is an ordinal, its dot stays there.
 /// The rules are local, so a text split into chunks (inside a bold phrase, for example) loses the same marks.
-pub(super) fn strip(text: &str, line_start: bool, has_ordinals: bool) -> String {
+pub(super) fn strip(text: &str, line_start: bool, sentences: Sentences) -> String {
     let mut out = String::with_capacity(text.len());
     for (n, line) in text.split('\n').enumerate() {
         if !out.is_empty() && !out.ends_with(' ') {
             out.push(' ');
         }
         let line = if n > 0 || line_start { strip_line_marks(line) } else { line };
-        let numbered = item_number(line, has_ordinals).filter(|_| n > 0 || line_start);
+        let numbered = item_number(line, sentences).filter(|_| n > 0 || line_start);
         if let Some((number, rest)) = numbered {
             out.push_str(number);
             out.push_str(", ");
@@ -91,9 +94,9 @@ fn strip_line_marks(line: &str) -> &str {
 }
 
 /// The number of a list's item at the start of a line, without its mark, and what stands behind it: "1. ", "2) ", "3: ".
-fn item_number(line: &str, has_ordinals: bool) -> Option<(&str, &str)> {
+fn item_number(line: &str, sentences: Sentences) -> Option<(&str, &str)> {
     let (marked, rest) = line.split_once(' ')?;
-    if has_ordinals && marked.ends_with('.') && is_behind_ordinal(rest) {
+    if sentences.has_ordinals() && marked.ends_with('.') && is_behind_ordinal(rest, sentences) {
         return None;
     }
     let number = marked.strip_suffix("**").unwrap_or(marked);
@@ -104,12 +107,17 @@ fn item_number(line: &str, has_ordinals: bool) -> Option<(&str, &str)> {
 
 /// Whether a number with a dot before `text` is an ordinal, not that of a list's item: "3. maja", "3. Oktober",
 /// "1. FC Köln".
-fn is_behind_ordinal(text: &str) -> bool {
+fn is_behind_ordinal(text: &str, sentences: Sentences) -> bool {
     let text = text.trim_start();
     let word = text.split(|c: char| !c.is_alphabetic()).next().unwrap_or_default();
     let is_short_month = GERMAN_SHORT_MONTHS.contains(&word) && text[word.len()..].starts_with('.');
     let is_german = GERMAN_MONTHS.contains(&word) || is_short_month || GERMAN_COUNTED.contains(&word);
-    word.starts_with(char::is_lowercase) || is_german
+    // No German month is written so: "1. die App öffnen" is an item.
+    let is_small = match sentences.has_capital_nouns() {
+        true => GERMAN_JOINTS.contains(&word),
+        false => word.starts_with(char::is_lowercase),
+    };
+    is_small || is_german
 }
 
 /// Removes the marks inside a line.

@@ -65,7 +65,7 @@ pub fn speakable(text: &str, position: Position, language: Language, marks: &[St
         }
         return with_marks(&spoken, marks);
     }
-    let plain = markup::strip(text, position.line_start, language.sentences().has_ordinals());
+    let plain = markup::strip(text, position.line_start, language.sentences());
     let words = match language {
         Language::English => figures::in_words(&plain, DateOrder::MonthFirst),
         Language::EnglishDayFirst => figures::in_words(&plain, DateOrder::DayFirst),

@@ -219,6 +219,11 @@ impl Sentences {
         self.has_ordinals
     }
 
+    /// Whether nouns, and so the names of months, begin with a capital.
+    pub(super) fn has_capital_nouns(self) -> bool {
+        self == Self::GERMAN
+    }
+
     /// What a dot after `word` is; `before`: the word before it.
     pub(super) fn dotted(self, word: &str, before: &str) -> DotMeaning {
         let lower = word.to_lowercase();

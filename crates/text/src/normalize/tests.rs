@@ -406,6 +406,7 @@ fn an_ordinal_at_the_start_of_a_line_keeps_its_dot() {
         ("20. Jahrhundert", "de"),
         ("2. Stock", "de"),
         ("3. Okt.: Zahnarzt", "de"),
+        ("1. und 2. Mai: geschlossen", "de"),
         ("3. maja jest święto", "pl"),
         ("28. října slavíme", "cs"),
         ("17. maj er en festdag", "nb"),
@@ -418,6 +419,7 @@ fn an_ordinal_at_the_start_of_a_line_keeps_its_dot() {
     assert_eq!(say("**1.** Äpfel", "de"), "1, Äpfel");
     assert_eq!(say("1. Pommes", "fr"), "1, Pommes");
     assert_eq!(say("1. Öffne die App", "de"), "1, Öffne die App");
+    assert_eq!(say("1. die App öffnen", "de"), "1, die App öffnen");
     assert_eq!(say("1. Jan anrufen", "de"), "1, Jan anrufen");
     assert_eq!(say("2.  **Tippe** auf Start", "de"), "2, Tippe auf Start");
     assert_eq!(say("1. Avaa sovellus", "fi"), "1, Avaa sovellus");
