@@ -3,6 +3,8 @@
 //! Capitals that happen to be one (CD, MIX, an IV drip) stay as they are: short ones count only behind a word that a
 //! number follows.
 
+use super::sentences::is_name;
+
 /// Names behind which a numeral is an ordinal.
 const RULERS: [&str; 64] = [
     "Albert",
@@ -140,7 +142,7 @@ pub(super) fn numeral(core: &str, second_before: &str, before: &str, after: &str
     let is_noun = is_study || AFTER_NUMBERED.contains(&next.as_str());
     let is_speaker = core == "I" && owner.is_empty() && is_in_lowercase && !is_noun;
     let of_small_ones = core.bytes().all(|b| b"IVXL".contains(&b)) && core != "XXX" && core != "XXL" && core != "XL";
-    let is_named = before.starts_with(char::is_uppercase) && before.ends_with(char::is_alphanumeric);
+    let is_named = is_name(before) && before.ends_with(char::is_alphanumeric);
     let stands_alone = match core.len() {
         0 | 1 => false,
         2 => is_named && ["II", "IV", "VI", "IX", "XI", "XV"].contains(&core),

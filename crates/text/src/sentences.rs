@@ -267,12 +267,13 @@ pub(super) fn is_degree(word: &str) -> bool {
 
 /// Whether a word may be a name: it has a capital, and is no other word that stands before names or begins a sentence.
 pub(super) fn is_name(word: &str) -> bool {
-    const NO_NAMES: [&str; 65] = [
-        "A", "About", "After", "Along", "And", "Around", "As", "At", "Because", "Before", "Behind", "Between", "But",
-        "By", "Downtown", "Explore", "For", "From", "Greater", "Her", "His", "Historic", "How", "If", "In", "Inside",
-        "Into", "Is", "Its", "Leaving", "Like", "My", "Near", "Of", "On", "Or", "Our", "Outside", "Over", "Past",
-        "See", "Since", "So", "That", "The", "Their", "Then", "These", "This", "Through", "To", "Toward", "Towards",
-        "Under", "Until", "Via", "Visit", "Visiting", "Was", "When", "Where", "While", "With", "Within", "Your",
+    const NO_NAMES: [&str; 66] = [
+        "A", "About", "After", "Along", "An", "And", "Around", "As", "At", "Because", "Before", "Behind", "Between",
+        "But", "By", "Downtown", "Explore", "For", "From", "Greater", "Her", "His", "Historic", "How", "If", "In",
+        "Inside", "Into", "Is", "Its", "Leaving", "Like", "My", "Near", "Of", "On", "Or", "Our", "Outside", "Over",
+        "Past", "See", "Since", "So", "That", "The", "Their", "Then", "These", "This", "Through", "To", "Toward",
+        "Towards", "Under", "Until", "Via", "Visit", "Visiting", "Was", "When", "Where", "While", "With", "Within",
+        "Your",
     ];
     word.starts_with(char::is_uppercase) && !NO_NAMES.contains(&word)
 }

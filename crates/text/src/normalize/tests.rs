@@ -243,6 +243,7 @@ fn roman_numerals_are_said() {
     check("the book I (just) read, the section I (also) saw", "the book I, just, read, the section I, also, saw");
     check("It is a level I study, as level I studies are.", "It is a level 1 study, as level 1 studies are.");
     check("in stage I. Elizabeth I, the queen", "in stage 1. Elizabeth the 1st, the queen");
+    check("The IV drip, An IV line and Your IV. Rocky IV", "The IV drip, An IV line and Your IV. Rocky 4");
     check("a CD, an IV drip, the MIX, size XL, I, V and IXI", "a CD, an IV drip, the MIX, size XL, I, V and IXI");
 }
 
