@@ -477,12 +477,13 @@ fn measured_range(core: &str) -> Option<String> {
     Some(format!("{} to {}", measured(from)?, measured(to)?))
 }
 
-/// "3/4", "1 1/2", "5/7".
+/// "3/4", "1 1/2", "5/7", and the season "2023/24".
 fn fraction(core: &str, before: &str) -> Option<String> {
     let (over, under) = core.split_once('/')?;
     let n = over.parse::<u32>().ok()?;
     let d = under.parse::<u32>().ok()?;
-    if n == d {
+    let is_season = over.len() == 4 && under.len() == 2 && (n + 1) % 100 == d;
+    if n == d || is_season {
         return Some(format!("{over} {under}"));
     }
     let Some((_, one, several)) = PARTS.iter().find(|(of, _, _)| *of == d).filter(|_| n > 0 && n < d) else {
