@@ -16,6 +16,13 @@ const BEFORE_DAY: [&str; 9] = ["after", "before", "by", "dated", "due", "on", "s
 
 /// "2024-05-06", "5/6/2024", "06.05.2024", "12/25/99", and "12/25" behind a word such as "on".
 pub(super) fn date(core: &str, before: &str, order: DateOrder) -> Option<String> {
+    let said = day(core, before, order)?;
+    // "On the 25/12/2024".
+    let has_article = before.eq_ignore_ascii_case("the");
+    Some(said.strip_prefix("the ").filter(|_| has_article).unwrap_or(&said).to_owned())
+}
+
+fn day(core: &str, before: &str, order: DateOrder) -> Option<String> {
     let sign = core.chars().find(|c| "-/.".contains(*c))?;
     let parts: Vec<&str> = core.split(sign).collect();
     if !parts.iter().all(|part| !part.is_empty() && part.bytes().all(|b| b.is_ascii_digit())) {

@@ -138,6 +138,7 @@ fn dates_are_said_in_the_order_of_the_language() {
     let british = |text| speakable(text, position, Language::of_tag("en-GB"), &[]);
     assert_eq!(british("On 5/6/2024 or 06.05.2024."), "On the 5th of June 2024 or the 6th of May 2024.");
     assert_eq!(british("12/25/1999"), "the 25th of December 1999");
+    assert_eq!(british("by the 25/12/2024."), "by the 25th of December 2024.");
 }
 
 #[test]
