@@ -55,6 +55,9 @@ fn said_from(words: &[&str], word: &Word<'_>, near: &Near<'_>) -> (String, Strin
     {
         return (said, behind_unit(&third.tail, words.get(3)), 3);
     }
+    if is_west(words) {
+        return (format!("{} West", word.core), String::new(), 2);
+    }
     if let Some((said, next)) = word.with_next(near.before, next.as_ref()).zip(next.as_ref()) {
         return (said, behind_unit(&next.tail, words.get(2)), 2);
     }
@@ -71,6 +74,18 @@ fn said_from(words: &[&str], word: &Word<'_>, near: &Near<'_>) -> (String, Strin
         return (long, tail, 1);
     }
     (word.alone(near), word.tail.clone(), 1)
+}
+
+/// Whether the first of `words` is the number of a house in the west of a street, where "W" is no watt: "20 W 34th St".
+fn is_west(words: &[&str]) -> bool {
+    const STREETS: [&str; 10] = ["Ave", "Avenue", "Blvd", "Boulevard", "Dr", "Drive", "Rd", "Road", "St", "Street"];
+    let [house, west, name, following @ ..] = words else { return false };
+    let name = Word::of(name).core;
+    let is_ordinal = name.starts_with(|c: char| c.is_ascii_digit())
+        && ["st", "nd", "rd", "th"].iter().any(|ending| name.ends_with(ending));
+    let is_street = following.first().is_some_and(|word| STREETS.contains(&Word::of(word).core));
+    let is_name = is_ordinal || name.starts_with(char::is_uppercase) && is_street;
+    house.bytes().all(|b| b.is_ascii_digit()) && Word::of(west).core == "W" && is_name
 }
 
 /// The punctuation behind a unit, without the dot of its abbreviation.

@@ -42,6 +42,8 @@ fn units_are_said_after_numbers_only() {
     check("68 °F, 5km, 1 kg.", "68 degrees Fahrenheit, 5 kilometers, 1 kilogram.");
     check("10-20% in 5 min", "10 to 20 percent in 5 minutes");
     check("I am m and in 5 in", "I am m and in 5 in");
+    check("20 W 34th St, 7 W. Main Street", "20 West 34th St, 7 West Main Street");
+    check("a 60 W LED, 20 W more", "a 60 watts LED, 20 watts more");
     check("the 1990s and 4K", "the 1990s and 4K");
     check("-5°C", "minus 5 degrees Celsius");
     check("3.5 GB, 16 GHz", "3.5 gigabytes, 16 gigahertz");
