@@ -243,6 +243,7 @@ impl<'a> Word<'a> {
             .or_else(|| range(core))
             .or_else(|| measured_range(core))
             .or_else(|| fraction(core, near.before))
+            .or_else(|| fraction_of(core, near.before))
             .or_else(|| rate(core, near))
             .or_else(|| sizes(core))
             .or_else(|| signed(core, near))
@@ -506,6 +507,13 @@ fn fraction(core: &str, before: &str) -> Option<String> {
     };
     let joint = if before.bytes().all(|b| b.is_ascii_digit()) && !before.is_empty() { "and " } else { "" };
     Some(if n == 1 { format!("{joint}one {one}") } else { format!("{joint}{n} {several}") })
+}
+
+/// "1/2-inch".
+fn fraction_of(core: &str, before: &str) -> Option<String> {
+    let (figure, unit) = core.split_once('-')?;
+    let is_word = !unit.is_empty() && unit.chars().all(char::is_alphabetic);
+    fraction(figure, before).filter(|_| is_word).map(|said| format!("{said} {unit}"))
 }
 
 /// "-5", "~20", "<3", "#1".

@@ -63,6 +63,7 @@ fn times_and_dates_are_said() {
 fn figures_are_said() {
     check("1/2, 3/4, 1 1/2 and 5/7", "one half, 3 quarters, 1 and one half and 5 sevenths");
     check("the 2023/24 season, 2023/25", "the 2023 24 season, 2023 over 25");
+    check("a 1/2-inch bolt", "a one half inch bolt");
     check("1½ cups", "1 and one half cups");
     check("2 + 2 = 4", "2 plus 2 equals 4");
     check("2+2=4 and 2*3 and 5 * 4", "2 plus 2 equals 4 and 2 times 3 and 5 times 4");
