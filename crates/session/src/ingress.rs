@@ -571,6 +571,32 @@ mod tests {
         assert_eq!(hear(&mut ingress, true, 4, &mut input) + hear(&mut ingress, false, 4, &mut input), 0, "on its way");
     }
 
+    #[test]
+    fn speech_that_is_confirmed_late_is_transcribed_from_its_beginning() {
+        let turns = Turns::Detected {
+            thresholds: Thresholds::from_ms(0.5, 2_000, 500),
+            padding: Samples(4_800),
+            ending: Ending::Silence,
+        };
+        let mut ingress = Ingress::new(Arc::new(FakeVad), Format::Pcm16, turns, Recorder::default());
+        // Voiced for 48 ms of every 96.
+        let sample = |i: usize| if i / (24 * 48) % 2 == 0 { 5_000i16 } else { 0 };
+        let audio: Vec<u8> = (0..24 * 5_000).map(sample).flat_map(i16::to_le_bytes).collect();
+        ingress.push(&audio).expect("whole samples");
+        let voiced = loop {
+            match ingress.advance() {
+                Advance::Edge(Edge::Started { at }) => break at,
+                Advance::Edge(_) | Advance::Window => {}
+                Advance::Starved | Advance::Blocked => panic!("it is speech"),
+            }
+        };
+        let start = ingress.audio_start(voiced);
+        let (sender, _input) = mpsc::channel(INPUT_PIECES);
+        ingress.open("item".into(), start, sender);
+        assert!(ingress.position() > Samples(32_000), "it took {:?}", ingress.position());
+        assert_eq!(ingress.utterance_length(), ingress.position() - start);
+    }
+
     /// An ingress that listens for its user's voice.
     fn locked() -> Ingress {
         let turns = Turns::Detected {

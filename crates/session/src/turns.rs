@@ -5,8 +5,15 @@ use super::translate;
 use antiphon_dialog::turn::{Ending, Thresholds};
 use antiphon_types::{SampleRate, Samples};
 
-/// Audio kept before an utterance in addition to its padding: more than the detector needs to confirm speech.
+/// The least audio kept before an utterance in addition to its padding: more than the detector needs to confirm speech
+/// by the default `turn.min_speech_ms`.
 const ONSET_MARGIN: Samples = Samples(16_000);
+
+/// Samples of a detector's window.
+const WINDOW: u64 = 256;
+
+/// Speech that is confirmed has at most six silent windows behind each voiced one: with more the onset is retracted.
+const WINDOWS_A_VOICED_ONE: u64 = 7;
 
 /// Leading silence kept for a client that commits: longer silence before the first word is dropped.
 const MANUAL_PREROLL: Samples = Samples(30 * 16_000);
@@ -38,7 +45,10 @@ impl Turns {
     /// How much audio is kept for the beginning of an utterance.
     pub(super) fn capacity(&self) -> Samples {
         match self {
-            Self::Detected { padding, .. } => *padding + ONSET_MARGIN,
+            Self::Detected { thresholds, padding, .. } => {
+                let longest_onset = Samples(WINDOWS_A_VOICED_ONE * (thresholds.min_speech.0 + WINDOW));
+                *padding + ONSET_MARGIN.max(longest_onset)
+            }
             Self::Manual { .. } => MANUAL_PREROLL,
         }
     }
