@@ -128,6 +128,9 @@ impl Dialog {
         if item.is_users_message() {
             self.tool_rounds.begin();
         }
+        if matches!(item.kind, ItemKind::FunctionOutput { .. }) {
+            self.restart_idle_timeout();
+        }
         self.notify(Notice::ItemDone { item, previous, response: None });
         if let Some((request, approve)) = consent {
             self.consent(&request, approve);

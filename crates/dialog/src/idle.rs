@@ -1,11 +1,12 @@
 //! The idle timeout (`idle_timeout_ms`): the hub prompts a user who says nothing.
 //!
 //! It counts from the end of the last reply's playback. Speech without words restarts it, words stop it until the next
-//! reply. A user whose client is disconnected or whose line is on hold is not prompted: the timeout restarts afterwards. It
-//! restarts when the client sets another one, also by turning turn detection on: silence without a timeout does not count.
+//! reply. A user whose client is disconnected, whose line is on hold or who waits for a tool is not prompted: the
+//! timeout restarts afterwards. It restarts when the client sets another one, also by turning turn detection on:
+//! silence without a timeout does not count.
 
 use super::listening::TurnPhase;
-use super::{Content, Dialog, Item, ItemKind, ItemPosition, Notice, ResponseRequest, Role};
+use super::{Content, Dialog, Item, ItemKind, ItemPosition, ItemStatus, Notice, ResponseRequest, Role};
 use antiphon_types::{SampleRate, Samples, Timestamp};
 
 /// Added to the instructions of the prompting response.
@@ -20,7 +21,21 @@ impl Dialog {
         let is_idle = self.listening.phase() == TurnPhase::Idle;
         let is_there = !self.away && !self.line_held;
         let is_quiet = is_idle && is_there && self.active.is_none() && self.held.is_none();
-        is_quiet.then(|| answered.max(self.history.last_heard_at()) + timeout)
+        let may_prompt = is_quiet && !self.awaits_result();
+        may_prompt.then(|| answered.max(self.history.last_heard_at()) + timeout)
+    }
+
+    /// Whether a call since the user's last message has no result yet: one that the client runs or has approved.
+    fn awaits_result(&self) -> bool {
+        let turn = || self.history.items().iter().rev().take_while(|item| !item.is_users_message());
+        let has_result = |id: &str| {
+            turn().any(|item| matches!(&item.kind, ItemKind::FunctionOutput { call_id, .. } if call_id == id))
+        };
+        turn().any(|item| match &item.kind {
+            ItemKind::FunctionCall { call_id, .. } => item.status == ItemStatus::Completed && !has_result(call_id),
+            ItemKind::RemoteCall { .. } => item.status == ItemStatus::InProgress,
+            _ => false,
+        })
     }
 
     /// The client is back: the idle timeout restarts.

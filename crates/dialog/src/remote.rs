@@ -218,6 +218,7 @@ impl Dialog {
         }
         let Some(at) = self.remote.running.iter().position(|running| running == item) else { return };
         self.remote.running.remove(at);
+        self.restart_idle_timeout();
         let progress = Progress::of(&result);
         let last = self.history.items().last().map(|item| item.id.clone()).filter(|last| last != item);
         if let Some(Item { kind: ItemKind::RemoteCall { outcome, behind, .. }, .. }) = self.history.item_mut(item) {

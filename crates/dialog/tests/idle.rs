@@ -102,6 +102,23 @@ fn the_reply_to_silence_is_followed_by_another_wait() {
 }
 
 #[test]
+fn a_user_who_waits_for_a_tool_of_the_client_is_not_prompted() {
+    let mut runner = runner();
+    for line in ["0 started 0", "10 stopped 10", "20 heard i1 what time is it", "30 call r1 0 time {}"] {
+        runner.run(line);
+    }
+    runner.run("40 finished r1");
+    assert_eq!(deadline_ms(&runner), None);
+    assert_eq!(runner.run("9000 tick 9000"), [""; 0]);
+    runner.run("9010 result call_0 noon");
+    assert_eq!(deadline_ms(&runner), Some(9_010 + 5_000), "the client has as long to ask for the reply");
+    for line in ["9020 respond", "9030 text r2 Noon.", "9040 made r2 1000", "9050 sent i4 1000", "9060 finished r2"] {
+        runner.run(line);
+    }
+    assert_eq!(deadline_ms(&runner), Some(10_050 + 5_000), "from the end of the reply");
+}
+
+#[test]
 fn nothing_is_waited_for_before_the_first_reply_or_without_the_setting() {
     assert_eq!(deadline_ms(&runner()), None);
     let mut plain = Runner::new(PlaybackControl::Client, Some(AUTO));
