@@ -264,7 +264,10 @@ impl Dialog {
         }
         let is_it = |utterance: &OpenUtterance| utterance.item == *item && utterance.tentative.is_some();
         let Some(at) = self.listening.awaiting.iter().position(is_it) else { return };
-        let utterance = OpenUtterance { tentative: None, is_reported: true, ..self.listening.awaiting.remove(at) };
+        let mut utterance = self.listening.awaiting.remove(at);
+        utterance.is_users = utterance.speaker().is_some_and(|heard| heard.speaker == Speaker::User);
+        utterance.is_reported = true;
+        utterance.tentative = None;
         self.turn_starts(item.clone(), utterance.audio_start);
         self.turn_stops(utterance);
     }

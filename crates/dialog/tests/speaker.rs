@@ -225,6 +225,22 @@ fn the_speakers_words_count_where_backchannels_are_ignored() {
 }
 
 #[test]
+fn a_speaker_whose_last_words_interrupt_is_learnt() {
+    let learns = |compared: &str| {
+        let detection = TurnDetection { speaker_lock: true, ..PATIENT };
+        let mut runner = speaking(PlaybackControl::Server, detection);
+        for line in ["600 onset 500", "680 started 300", compared, "1400 stopped 1000"] {
+            runner.run(line);
+        }
+        let actions = runner.run("1450 heard i3 stop");
+        assert!(actions.iter().any(|action| action == "stop r1"), "{actions:?}");
+        actions.iter().any(|action| action == "learn i3")
+    };
+    assert!(learns("1300 compared i3 0.8"));
+    assert!(!learns("1300 compared i3 0.5"), "a voice that is not known");
+}
+
+#[test]
 fn a_speaker_is_forgotten_where_the_lock_is_off_for_a_moment() {
     let mut runner = spoken(PlaybackControl::Server);
     runner.detect(AUTO);
