@@ -5,6 +5,7 @@
 //! item of the conversation, and the model never reads it. It is played, held, reported and cut like any other speech. The session
 //! synthesizes all of it before it begins, so that the answer never waits for its end.
 
+use super::listening::TurnPhase;
 use super::responding::{Response, Stage};
 use super::{
     Action, Content, Dialog, Item, ItemKind, ItemStatus, Modality, OutputChange, ResponseRequest, Role, SpokenItem,
@@ -121,7 +122,7 @@ impl Dialog {
     /// Whether the user hears the hub, is silent, and waits for the first words of the response `late`, or for a tool that the
     /// client runs.
     fn may_fill(&self, late: Option<&ResponseId>) -> bool {
-        let is_silent = self.held.is_none() && self.listening.speaking.is_none();
+        let is_silent = self.held.is_none() && self.listening.phase() != TurnPhase::Speaking;
         let is_quiet = is_silent && !self.line_held && !self.listening.wants_response;
         let is_late = || match late {
             Some(id) => self.responses.get(id).is_some_and(Response::may_fill),

@@ -2,6 +2,7 @@
 
 use super::script::{AUTO, LOCKED, PATIENT, Runner, check_with};
 use antiphon_dialog::{PlaybackControl, TurnDetection};
+use std::time::Duration;
 
 /// A locked conversation whose user is known, and a reply of 2 s to the first turn, sent at 100 ms.
 fn speaking(listener: PlaybackControl, detection: TurnDetection) -> Runner {
@@ -176,6 +177,19 @@ fn another_speaker_in_silence_is_no_turn_and_delays_no_answer() {
             drop i4
             < ignored 0.1 5900 8500",
     );
+}
+
+#[test]
+fn another_speaker_keeps_no_filler_back() {
+    let mut runner = Runner::new(PlaybackControl::Server, Some(LOCKED));
+    runner.fill_after(Duration::from_secs(1));
+    for line in ["0 started 0", "10 stopped 10", "20 heard i1 tell me", "25 enrolled", "100 started 50"] {
+        runner.run(line);
+    }
+    assert_eq!(runner.run("1020 tick"), [""; 0], "it may be the user");
+    runner.run("1200 compared i2 0.1");
+    assert_eq!(runner.run("1210 tick"), ["filler r1"]);
+    assert_eq!(runner.run("1250 fills r1 One moment.")[0], "< output_added r1 i3");
 }
 
 #[test]
