@@ -123,7 +123,8 @@ impl OpenUtterance {
         self.tentative.as_ref()?.speaker
     }
 
-    fn is_others(&self) -> bool {
+    /// Whether its voice is another one than the user's.
+    pub(super) fn is_others(&self) -> bool {
         self.tentative.as_ref().is_some_and(Tentative::is_others)
     }
 }

@@ -104,7 +104,7 @@ impl SpeculationState {
 
 impl Dialog {
     /// The speaker pauses: requests a provisional transcript where a response would follow the end of the turn, and where its
-    /// words decide whether the speech interrupts.
+    /// words decide whether the speech interrupts. The words of another voice than the user's are not wanted.
     pub(super) fn paused(&mut self) {
         let answers = self.settings.turn_detection.is_some_and(|detection| detection.create_response);
         self.speaker_pauses();
@@ -114,7 +114,7 @@ impl Dialog {
             (self.active.is_none() || is_tentative) && self.listening.awaiting.is_empty() && !self.awaits_tools();
         let Some(utterance) = &self.listening.speaking else { return };
         let item = utterance.item.clone();
-        let is_open = answers && is_free && self.speculation.attempt.is_none();
+        let is_open = answers && is_free && !utterance.is_others() && self.speculation.attempt.is_none();
         let speculates = is_open && self.speculation.admits(self.listening.turn, self.now);
         if speculates {
             self.speculation.attempt = Some(Attempt { item: item.clone(), since: self.now, response: None });

@@ -180,6 +180,19 @@ fn another_speaker_in_silence_is_no_turn_and_delays_no_answer() {
 }
 
 #[test]
+fn the_words_of_another_speaker_are_not_asked_for_at_a_pause() {
+    let mut runner = spoken(PlaybackControl::Server).speculating(3, 0.5);
+    for line in ["5000 started 4000", "5800 compared i3 0.1"] {
+        runner.run(line);
+    }
+    assert_eq!(runner.run("6000 paused"), [""; 0]);
+    for line in ["6100 resumed", "8000 stopped 7500", "9000 started 8900", "9500 compared i4 0.9"] {
+        runner.run(line);
+    }
+    assert_eq!(runner.run("9800 paused"), ["transcribe provisionally i4"], "the user's are");
+}
+
+#[test]
 fn another_speaker_keeps_no_filler_back() {
     let mut runner = Runner::new(PlaybackControl::Server, Some(LOCKED));
     runner.fill_after(Duration::from_secs(1));
