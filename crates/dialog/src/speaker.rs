@@ -26,10 +26,10 @@ const NEARER_DB: f32 = 2.0;
 /// quieter in 3 %, 7 dB in none.
 const IN_DOUBT_DB: f32 = 2.0;
 
-/// Compared sound whose level is that of the voice, 0.85 s.
+/// Voiced sound whose level is that of the voice, 0.85 s.
 const SETTLED_AFTER: Samples = Samples(13_600);
 
-/// Compared sound after which an utterance is decided on, 2.5 s: then a similarity between the thresholds falls to the
+/// Voiced sound after which an utterance is decided on, 2.5 s: then a similarity between the thresholds falls to the
 /// nearer one.
 const DECIDED_AFTER: Samples = Samples(40_000);
 
@@ -40,8 +40,10 @@ pub struct VoiceSample {
     pub embedding: Vec<f32>,
     /// Level of its voiced sound in dB below full scale, negative.
     pub level_db: f32,
-    /// The voiced sound it is made of.
+    /// The voiced sound it is made of, the latest of the utterance.
     pub voiced: Samples,
+    /// The voiced sound of the utterance so far.
+    pub voiced_so_far: Samples,
 }
 
 /// The user's voice, as far as it was heard. It lives in memory, with its session.
@@ -95,7 +97,8 @@ impl SpeakerProfile {
         }
         let similarity = self.embedding.iter().zip(&heard.embedding).map(|(a, b)| a * b).sum();
         let quieter_db = self.level_db - heard.level_db;
-        Some(SpeakerComparison { similarity, same_from, other_below, quieter_db, far_db, voiced: heard.voiced })
+        let voiced = heard.voiced_so_far;
+        Some(SpeakerComparison { similarity, same_from, other_below, quieter_db, far_db, voiced })
     }
 }
 
@@ -113,7 +116,7 @@ pub struct SpeakerComparison {
     /// A voice that is this much quieter, in dB, is another one whatever its similarity; `None`: none is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub far_db: Option<f32>,
-    /// The voiced sound that was compared, the latest of the utterance.
+    /// The voiced sound of the utterance so far, of which the latest was compared.
     pub voiced: Samples,
 }
 
@@ -296,7 +299,8 @@ mod tests {
     }
 
     fn sample(embedding: [f32; 2], level_db: f32, ms: u64) -> VoiceSample {
-        VoiceSample { embedding: embedding.into(), level_db, voiced: Samples(16 * ms) }
+        let voiced = Samples(16 * ms);
+        VoiceSample { embedding: embedding.into(), level_db, voiced, voiced_so_far: voiced }
     }
 
     #[test]

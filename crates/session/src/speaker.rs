@@ -108,7 +108,7 @@ impl SpeakerEar {
         let span = self.model.span().0 as usize;
         let pcm: Arc<[i16]> = self.voiced[self.voiced.len().saturating_sub(span)..].into();
         let level_db = self.background.level_db(&pcm);
-        Some(embed(self.model.clone(), pcm, level_db, item.clone(), reports.clone()))
+        Some(embed(self.model.clone(), pcm, level_db, self.n_voiced, item.clone(), reports.clone()))
     }
 
     /// The query about `item` was started; dropping its guard cancels it.
@@ -155,13 +155,14 @@ async fn embed(
     model: Arc<dyn SpeakerModel>,
     pcm: Arc<[i16]>,
     level_db: f32,
+    voiced_so_far: Samples,
     item: ItemId,
     reports: mpsc::Sender<Report>,
 ) {
     let sample = match timeout(ANSWERED_WITHIN, model.embed(pcm.clone())).await {
         Ok(Ok(embedding)) => {
             let voiced = Samples(pcm.len() as u64);
-            Some(VoiceSample { embedding, level_db, voiced })
+            Some(VoiceSample { embedding, level_db, voiced, voiced_so_far })
         }
         Ok(Err(error)) => {
             tracing::warn!(%error, "a voice counts as the user's");
@@ -238,6 +239,19 @@ mod tests {
         assert!((other.quieter_db - 12.0).abs() < 0.1, "{other:?}");
         ear.forget(&"c".into());
         assert!(!ear.learn(&"c".into()));
+    }
+
+    #[tokio::test]
+    async fn a_comparison_counts_what_was_voiced_before_the_models_span_too() {
+        let (mut ear, _, reports, mut inbox) = ear();
+        ear.hear(&[20_000; 64_000]);
+        ask(&mut ear, "user", &reports, &mut inbox).await;
+        assert!(ear.learn(&"user".into()));
+        ear.restart();
+        ear.hear(&[5_000; 64_000]);
+        ear.hear(&[5_000; 16_000]);
+        let other = ask(&mut ear, "other", &reports, &mut inbox).await.expect("it is compared");
+        assert_eq!(other.voiced, Samples(80_000), "of which the model heard 64,000");
     }
 
     #[tokio::test]
