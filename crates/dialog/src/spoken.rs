@@ -130,14 +130,15 @@ impl SpokenItem {
     /// Whether the sentence that is being heard, or that has just ended, is a question.
     pub(super) fn is_question(&self, now: Timestamp) -> bool {
         let at = self.cut.unwrap_or_else(|| self.text_end(self.heard(now)));
-        let said = self.text[..at].trim_end();
-        let is_end = |c: char| matches!(c, '.' | '!' | '?');
-        if let Some(end) = said.chars().next_back().filter(|c| is_end(*c)) {
-            return end == '?';
+        let (said, rest) = self.text.split_at(at);
+        if let Some(end) = said.trim_end().chars().next_back().filter(|c| is_end_mark(*c)) {
+            return is_question_mark(end);
         }
-        // A point within a number ends no sentence.
-        let ends = |word: &&str| word.ends_with(is_end);
-        self.text[at..].split_whitespace().find(ends).is_some_and(|word| word.ends_with('?'))
+        // A point within a number ends no sentence. Full-width marks have no blank behind them.
+        let ends = |(i, c): &(usize, char)| {
+            is_end_mark(*c) && (!c.is_ascii() || rest[i + 1..].chars().next().is_none_or(char::is_whitespace))
+        };
+        rest.char_indices().find(ends).is_some_and(|(_, end)| is_question_mark(end))
     }
 
     /// When playback of the sent audio ended, or will end; `None` once it was cut or while it is held.
@@ -204,6 +205,15 @@ impl SpokenItem {
     }
 }
 
+/// Whether the mark ends a sentence.
+fn is_end_mark(c: char) -> bool {
+    matches!(c, '.' | '!' | '?' | '。' | '！' | '？')
+}
+
+fn is_question_mark(c: char) -> bool {
+    matches!(c, '?' | '？')
+}
+
 /// The share of a word from which its listener has heard it.
 const HEARD_FROM: f64 = 2.0 / 3.0;
 
@@ -230,7 +240,7 @@ fn words_within(text: &str, share: f64) -> usize {
 /// How long text lasts, in letters. Fitted to sentences of hibari and of Piper's Joe, whose words Whisper dated.
 fn length(text: &str) -> f64 {
     let of = |c: char| match c {
-        '.' | '!' | '?' | '。' | '！' | '？' => 5.0,
+        c if is_end_mark(c) => 5.0,
         ',' | ';' | ':' | '，' | '、' | '；' | '：' => 3.0,
         c if c.is_numeric() => 4.0,
         c if is_unspaced(c) => 2.0,
@@ -300,6 +310,22 @@ mod tests {
             spoken.is_question(Timestamp::ZERO)
         };
         let questions = [0, 800, 1_650, 2_500, 3_250, 3_700].map(is_question);
+        assert_eq!(questions, [false, false, false, true, true, false]);
+    }
+
+    #[test]
+    fn full_width_marks_end_sentences_without_blanks_behind_them() {
+        let mut spoken = SpokenItem::new("resp_1".into(), SampleRate::HZ_24000, Timestamp::ZERO);
+        spoken.say("天气很好。我们走吗？好。");
+        spoken.made(Samples(2_800), Samples::ZERO);
+        spoken.sent(Timestamp::ZERO, Samples(2_800));
+        let is_question = |heard| {
+            let mut spoken = spoken.clone();
+            spoken.reported(Timestamp::ZERO, Samples(heard));
+            spoken.is_question(Timestamp::ZERO)
+        };
+        // A letter takes 200 samples, the mark behind a sentence 500.
+        let questions = [0, 700, 900, 1_500, 2_200, 2_800].map(is_question);
         assert_eq!(questions, [false, false, false, true, true, false]);
     }
 
