@@ -155,7 +155,8 @@ fn ends_in_any(words: &[&str], phrases: &[&str]) -> bool {
 }
 
 fn bare(word: &str) -> String {
-    let kept = word.chars().filter(|c| c.is_alphanumeric() || *c == '\'');
+    let written = word.chars().map(|c| if c == '’' { '\'' } else { c });
+    let kept = written.filter(|c| c.is_alphanumeric() || *c == '\'');
     kept.flat_map(char::to_lowercase).collect::<String>().trim_matches('\'').to_owned()
 }
 
@@ -506,6 +507,14 @@ mod tests {
     fn a_recognizers_full_stop_counts_unless_the_words_are_open() {
         check(Wording::Sentence, "The house was old.\nMy name is Anna!");
         check(Wording::Open, "I went to the.");
+    }
+
+    #[test]
+    fn a_typographic_apostrophe_is_one() {
+        check(Wording::Answer, "That’s all.");
+        check(Wording::Open, "what’s");
+        check(Wording::LeadIn, "I’d like to know");
+        check(Wording::Command, "let’s play a game");
     }
 
     #[test]
