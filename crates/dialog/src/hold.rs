@@ -349,6 +349,15 @@ impl Dialog {
         }
     }
 
+    /// The sound was no speech: resumes the reply, unless it is held for earlier speech that is being transcribed.
+    pub(super) fn voice_retracted(&mut self) {
+        let mut ends = self.listening.awaiting.iter().filter_map(|utterance| utterance.tentative.as_ref()?.ended());
+        let is_for_sound = ends.all(|end| self.is_held_after(end));
+        if is_for_sound {
+            self.release();
+        }
+    }
+
     /// Resumes the reply.
     pub(super) fn release(&mut self) {
         let Some(held) = self.held.take() else { return };

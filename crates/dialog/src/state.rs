@@ -133,7 +133,7 @@ impl Dialog {
             Event::LineHeld => self.line_held = true,
             Event::LineResumed => self.line_resumed(),
             Event::VoiceOnset { position } => self.voice_onset(position),
-            Event::VoiceRetracted => self.release(),
+            Event::VoiceRetracted => self.voice_retracted(),
             Event::SpeechStarted { audio_start } => self.speech_started(audio_start),
             Event::SpeechStopped { audio_end } => self.speech_stopped(audio_end),
             Event::Paused => self.paused(),

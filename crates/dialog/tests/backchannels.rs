@@ -649,6 +649,19 @@ fn late_words_of_one_backchannel_do_not_end_the_hold_for_the_next_one() {
 }
 
 #[test]
+fn a_click_does_not_end_the_hold_for_speech_whose_words_are_awaited() {
+    let mut runner = speaking();
+    for line in [SPEECH[0], SPEECH[1], "900 paused", "1300 stopped 820", "1350 onset 1300"] {
+        runner.run(line);
+    }
+    assert_eq!(runner.run("1450 retracted"), [""; 0]);
+    check_stops(&runner.run("1500 heard i3 stop"), true);
+    let own_hold =
+        [SPEECH[0], SPEECH[1], "900 paused", "1600 tick", "1610 stopped 820", "1700 onset 1600", "1800 retracted"];
+    assert_eq!(last_of(speaking(), &own_hold), ["< released i2", "release"]);
+}
+
+#[test]
 fn each_backchannel_has_its_own_time() {
     let mut runner = speaking();
     for line in [SPEECH[0], SPEECH[1], "900 paused", "1400 stopped 820", "1450 started 1200"] {
