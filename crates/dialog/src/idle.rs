@@ -1,13 +1,18 @@
 //! The idle timeout (`idle_timeout_ms`): the hub prompts a user who says nothing.
 //!
 //! It counts from the end of the last reply's playback. Speech without words restarts it, words stop it until the next
-//! reply. A user whose client is disconnected, whose line is on hold or who waits for a tool is not prompted: the
-//! timeout restarts afterwards. It restarts when the client sets another one, also by turning turn detection on:
-//! silence without a timeout does not count.
+//! reply. A user whose client is disconnected or whose line is on hold is not prompted: the timeout restarts afterwards.
+//! It is longer while a tool runs, and restarts with the tool's result. It restarts when the client sets another one,
+//! also by turning turn detection on: silence without a timeout does not count.
 
 use super::listening::TurnPhase;
 use super::{Content, Dialog, Item, ItemKind, ItemPosition, ItemStatus, Notice, ResponseRequest, Role};
 use antiphon_types::{SampleRate, Samples, Timestamp};
+use std::time::Duration;
+
+/// How much later the user is prompted while a call has no result. A client may never send one: some calls only show
+/// something.
+const RESULT_PATIENCE: Duration = Duration::from_secs(60);
 
 /// Added to the instructions of the prompting response.
 const PROMPT: &str = "The user has said nothing for a while. In one short sentence, ask whether they are still there \
@@ -21,8 +26,8 @@ impl Dialog {
         let is_idle = self.listening.phase() == TurnPhase::Idle;
         let is_there = !self.away && !self.line_held;
         let is_quiet = is_idle && is_there && self.active.is_none() && self.held.is_none();
-        let may_prompt = is_quiet && !self.awaits_result();
-        may_prompt.then(|| answered.max(self.history.last_heard_at()) + timeout)
+        let patience = if self.awaits_result() { RESULT_PATIENCE } else { Duration::ZERO };
+        is_quiet.then(|| answered.max(self.history.last_heard_at()) + timeout + patience)
     }
 
     /// Whether a call since the user's last message has no result yet: one that the client runs or has approved.
