@@ -207,7 +207,8 @@ fn bounds(shared: &LlmContext, request: &ChatRequest) -> Bounds {
 /// Sends the request, once more for each field the server turns out not to know, and begins to read.
 async fn send(shared: &LlmContext, request: &ChatRequest) -> Result<Pieces, Failure> {
     loop {
-        let body = request::body(&shared.settings, &shared.quirks, request);
+        let known = shared.quirks.known();
+        let body = request::body(&shared.settings, known, request);
         let mut post = shared.http.post(shared.settings.completions.clone()).json(&body);
         post = post.header(ACCEPT, "text/event-stream");
         if let Some(key) = shared.settings.authorization.header() {
@@ -221,11 +222,11 @@ async fn send(shared: &LlmContext, request: &ChatRequest) -> Result<Pieces, Fail
         let refusal = refusal(shared, response).await;
         let LlmError::Refused { message, .. } = &refusal.error else { return Err(refusal) };
         let has_images = request.messages.iter().any(|message| message.images().next().is_some());
-        if has_images && shared.settings.images && shared.quirks.learn_images(message) {
+        if has_images && shared.settings.images && shared.quirks.learn_images(message, known) {
             tracing::warn!(%status, "the language model takes no images: it gets a note in their place");
             continue;
         }
-        if !(matches!(status.as_u16(), 400 | 422) && shared.quirks.learn(message)) {
+        if !(matches!(status.as_u16(), 400 | 422) && shared.quirks.learn(message, known)) {
             return Err(refusal);
         }
         tracing::info!(%status, "the language model's server does not know a field of the request; going on without");

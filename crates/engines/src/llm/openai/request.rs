@@ -14,6 +14,15 @@ pub(super) struct Quirks {
     no_images: AtomicBool,
 }
 
+/// What was known of the server when a request was written. Several requests may be under way with the same field.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct KnownQuirks {
+    no_stream_options: bool,
+    no_temperature: bool,
+    completion_tokens: bool,
+    no_images: bool,
+}
+
 /// What servers say when the model takes no images: OpenAI, vLLM, llama.cpp, Ollama, LM Studio, DeepSeek and Groq. A refusal of
 /// one image, because it is broken or too large, says none of it.
 const TAKES_NO_IMAGES: [&str; 8] = [
@@ -36,47 +45,65 @@ impl Quirks {
         !self.no_images.load(Ordering::Relaxed)
     }
 
-    /// Whether a refusal with this message says that the model takes no images, which was not known.
-    pub fn learn_images(&self, message: &str) -> bool {
-        let message = message.to_lowercase();
-        TAKES_NO_IMAGES.iter().any(|words| message.contains(words)) && !self.no_images.swap(true, Ordering::Relaxed)
+    /// What is known now.
+    pub fn known(&self) -> KnownQuirks {
+        KnownQuirks {
+            no_stream_options: self.no_stream_options.load(Ordering::Relaxed),
+            no_temperature: self.no_temperature.load(Ordering::Relaxed),
+            completion_tokens: self.completion_tokens.load(Ordering::Relaxed),
+            no_images: self.no_images.load(Ordering::Relaxed),
+        }
     }
 
-    /// Whether a refusal with this message is about a field that can be left out or renamed, and was not yet.
-    pub fn learn(&self, message: &str) -> bool {
+    /// Whether a refusal with this message says that the model takes no images, which was not known when the request
+    /// was written.
+    pub fn learn_images(&self, message: &str, known: KnownQuirks) -> bool {
+        let message = message.to_lowercase();
+        let is_new = !known.no_images && TAKES_NO_IMAGES.iter().any(|words| message.contains(words));
+        if is_new {
+            self.no_images.store(true, Ordering::Relaxed);
+        }
+        is_new
+    }
+
+    /// Whether a refusal with this message is about a field that can be left out or renamed, and was not when the
+    /// request was written.
+    pub fn learn(&self, message: &str, known: KnownQuirks) -> bool {
         let fields = [
-            ("stream_options", &self.no_stream_options),
+            ("stream_options", &self.no_stream_options, known.no_stream_options),
             // Reasoning models take `max_completion_tokens`, and only their own temperature.
-            ("max_completion_tokens", &self.completion_tokens),
-            ("temperature", &self.no_temperature),
+            ("max_completion_tokens", &self.completion_tokens, known.completion_tokens),
+            ("temperature", &self.no_temperature, known.no_temperature),
         ];
-        let known = |flag: &AtomicBool| flag.load(Ordering::Relaxed);
-        match fields.into_iter().find(|(field, flag)| message.contains(field) && !known(flag)) {
-            Some((_, flag)) => !flag.swap(true, Ordering::Relaxed),
+        match fields.into_iter().find(|(field, _, is_known)| message.contains(field) && !is_known) {
+            Some((_, flag, _)) => {
+                flag.store(true, Ordering::Relaxed);
+                true
+            }
             None => false,
         }
     }
 }
 
 /// The body of a streaming chat completion.
-pub(super) fn body(settings: &Settings, quirks: &Quirks, request: &ChatRequest) -> Value {
-    let sees = settings.images && quirks.takes_images();
+pub(super) fn body(settings: &Settings, known: KnownQuirks, request: &ChatRequest) -> Value {
+    let sees = settings.images && !known.no_images;
     let mut body = json!({
         "model": settings.model,
         "messages": request.messages.iter().map(|said| message(said, sees)).collect::<Vec<_>>(),
         "stream": true,
     });
     let fields = body.as_object_mut().expect("it was made as an object");
-    let limit = match quirks.completion_tokens.load(Ordering::Relaxed) {
+    let limit = match known.completion_tokens {
         true => "max_completion_tokens",
         false => "max_tokens",
     };
     fields.insert(limit.into(), request.max_tokens.unwrap_or(settings.max_tokens).into());
-    if !quirks.no_temperature.load(Ordering::Relaxed) {
+    if !known.no_temperature {
         // Rounded, for 0.7 as f32 is not 0.7 as f64 and some servers show it.
         fields.insert("temperature".into(), ((f64::from(settings.temperature) * 1e4).round() / 1e4).into());
     }
-    if !quirks.no_stream_options.load(Ordering::Relaxed) {
+    if !known.no_stream_options {
         fields.insert("stream_options".into(), json!({"include_usage": true}));
     }
     if let Some(user) = &request.user {

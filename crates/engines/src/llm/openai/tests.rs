@@ -4,6 +4,7 @@ use super::*;
 use antiphon_test_server::{Answer, TestServer, unused_address};
 use antiphon_types::chat::{Finish, Image, ImageDetail, Message, Tool, ToolCall, ToolChoice, Usage, UserPart};
 use serde_json::{Value, json};
+use tokio::sync::Barrier;
 
 /// A server that gives these answers, and the settings to reach it.
 fn server(answers: Vec<Answer>) -> (TestServer, LlmConfig) {
@@ -473,6 +474,33 @@ async fn fields_a_server_does_not_know_are_left_out_and_that_is_remembered() {
     let body = server.requests()[4].json();
     let last: Vec<_> = body.as_object().unwrap().keys().map(String::as_str).collect();
     assert_eq!(last, ["max_completion_tokens", "messages", "model", "stream"]);
+}
+
+#[tokio::test]
+async fn requests_that_are_refused_at_once_for_the_same_field_are_all_sent_without_it() {
+    for (request, field, words) in [
+        (says("hi"), "stream_options", "unknown field: stream_options"),
+        (shows_image(), "image_url", "llama is not a multimodal model"),
+    ] {
+        // Neither refusal is complete before both requests were sent.
+        let both = Arc::new(Barrier::new(2));
+        let server = TestServer::start(move |request| {
+            if !request.text().contains(field) {
+                return hello();
+            }
+            let both = both.clone();
+            Answer::refusal(400, words).wait(async move {
+                both.wait().await;
+            })
+        });
+        let config = LlmConfig { base_url: server.url("/v1"), model: "m".into(), ..LlmConfig::default() };
+        let client = client(&config);
+        let (first, second) = tokio::join!(run(&client, request.clone()), run(&client, request));
+        for (deltas, error) in [first, second] {
+            assert_eq!((text(&deltas).as_str(), error), ("hello", None), "{field}");
+        }
+        assert_eq!(server.n_requests(), 4, "{field}");
+    }
 }
 
 #[tokio::test]
