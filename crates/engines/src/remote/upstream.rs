@@ -103,12 +103,13 @@ pub struct Attempt {
     /// How long it may take to its first output; `None`: its time says nothing.
     late_after: Option<Duration>,
     stage: Progress,
+    has_output: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Progress {
     Waiting,
-    /// The first output has come.
+    /// The server has shown that it works on the request.
     Answering,
     Over,
 }
@@ -156,7 +157,8 @@ impl Upstream {
         let upstream = self.clone();
         let begun = now;
         let stage = Progress::Waiting;
-        Ok(Attempt { upstream, begun, requester, is_probe, is_own_probe, late_after, stage })
+        let has_output = false;
+        Ok(Attempt { upstream, begun, requester, is_probe, is_own_probe, late_after, stage, has_output })
     }
 
     /// Whether a request of this requester would not be sent now.
@@ -175,6 +177,15 @@ impl Upstream {
     /// none is sent.
     pub fn hedge_delay(&self) -> Option<Duration> {
         self.delay(&self.state())
+    }
+
+    /// Takes note of how long a first output took.
+    pub fn measured(&self, took: Duration) {
+        let mut state = self.state();
+        if state.first_outputs.len() >= REMEMBERED {
+            state.first_outputs.pop_front();
+        }
+        state.first_outputs.push_back(took);
     }
 
     /// Opens the breaker for as long as an overloaded server (429, 503) asks for with `Retry-After`, in seconds.
@@ -320,17 +331,19 @@ impl Attempt {
 
     /// The first output has come.
     pub fn answered(&mut self) {
+        self.responds();
+        if !std::mem::replace(&mut self.has_output, true) && self.late_after.is_some() {
+            self.upstream.measured(self.begun.elapsed());
+        }
+    }
+
+    /// The server shows that it works on the request, whose first output is still to come.
+    pub fn responds(&mut self) {
         if self.stage != Progress::Waiting {
             return;
         }
         self.stage = Progress::Answering;
         let mut state = self.upstream.state();
-        if self.late_after.is_some() {
-            if state.first_outputs.len() >= REMEMBERED {
-                state.first_outputs.pop_front();
-            }
-            state.first_outputs.push_back(self.begun.elapsed());
-        }
         if self.is_probe && state.breaker == Breaker::Probing {
             tracing::info!("the server answers again");
             state.breaker = Breaker::Closed;

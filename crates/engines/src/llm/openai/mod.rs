@@ -168,7 +168,12 @@ impl Llm for OpenAi {
                         return;
                     }
                     Ok(deltas) => {
-                        attempt.answered();
+                        // While the model thinks there is no output.
+                        if deltas.is_empty() {
+                            attempt.responds();
+                        } else {
+                            attempt.answered();
+                        }
                         shared.loading.answered();
                         for delta in deltas {
                             let done = matches!(delta, LlmDelta::Done { .. });

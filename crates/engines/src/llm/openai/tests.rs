@@ -537,6 +537,20 @@ async fn thinking_in_parts_is_a_sign_of_the_model() {
     assert!(error.unwrap().contains("no further token within 60ms"), "the first token has come");
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_hedged_request_waits_for_a_model_that_usually_thinks_as_long() {
+    let thinking = json!({"choices": [{"index": 0, "delta": {"reasoning_content": "The user greets."}}]});
+    let answer = events(&[word("Hello."), finish("stop")]) + DONE;
+    let slow = Answer::events(events(&[thinking])).pause(Duration::from_secs(3)).then(answer);
+    let (_server, config) = server(vec![slow]);
+    // Without a fallback the first answer is not measured: the model may have been loaded for it.
+    let client = client(&LlmConfig { fallback: Some(Box::default()), ..config });
+    assert_eq!(client.hedge_delay(), Some(Duration::from_secs(1)));
+    let (deltas, error) = run(&client, says("hi")).await;
+    assert_eq!((text(&deltas).as_str(), error), ("Hello.", None));
+    assert!(client.hedge_delay() >= Some(Duration::from_secs(3)), "{:?}", client.hedge_delay());
+}
+
 #[tokio::test]
 async fn a_server_that_repeats_the_key_is_read_without_it() {
     let refusal = r#"{"error":{"message":"wrong key: sk-repeated-by-server"}}"#;
