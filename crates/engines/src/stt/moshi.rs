@@ -8,7 +8,7 @@
 use super::SttConfig;
 use super::streamed::{Dialect, ServerReport, StreamingServer};
 use antiphon_audio::Resampler;
-use antiphon_engine_api::stt::{RATE, Stt, SttError, SttOptions, SttUtterance};
+use antiphon_engine_api::stt::{OpeningUtterance, RATE, Stt, SttError, SttOptions, SttUtterance};
 use antiphon_engine_api::{Fault, Upstreams};
 use antiphon_types::SampleRate;
 use futures_util::FutureExt;
@@ -77,10 +77,21 @@ impl Stt for Moshi {
     }
 
     fn open(&self, options: SttOptions) -> BoxFuture<'static, Result<Box<dyn SttUtterance>, SttError>> {
+        self.utterance(options, false)
+    }
+
+    fn open_queued(&self, options: SttOptions) -> BoxFuture<'static, OpeningUtterance> {
+        std::future::ready(self.utterance(options, true)).boxed()
+    }
+}
+
+impl Moshi {
+    /// An utterance with its connection. `is_queued`: it may wait.
+    fn utterance(&self, options: SttOptions, is_queued: bool) -> OpeningUtterance {
         let engine = self.clone();
         async move {
             let request = engine.request()?;
-            engine.server.open(request, &options, MoshiDialect::new).await
+            engine.server.open(request, &options, is_queued, MoshiDialect::new).await
         }
         .boxed()
     }

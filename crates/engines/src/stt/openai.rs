@@ -6,12 +6,12 @@
 //! and tokens, whatever the server sends. What was said is never logged.
 
 use super::SttConfig;
-use super::speech_server::{failed, fault_of};
+use super::speech_server::{Deadline, failed, fault_of};
 use super::terms::prompt_with;
 use crate::remote::{Body, BodyError, Bounds, Server, Upstream};
 use antiphon_audio::wav;
 use antiphon_engine_api::stt::{
-    DETECT_LANGUAGE, RATE, Stt, SttError, SttOptions, SttUtterance, TokenLogprob, Transcript,
+    DETECT_LANGUAGE, OpeningUtterance, RATE, Stt, SttError, SttOptions, SttUtterance, TokenLogprob, Transcript,
 };
 use antiphon_engine_api::{Fault, Upstreams};
 use antiphon_types::{Pcm, language_code};
@@ -44,8 +44,8 @@ pub struct OpenAiStt {
     model: String,
     language: Option<String>,
     key_terms: Vec<String>,
-    /// From the end of the utterance to its transcript, the retry included: `stt.timeout_ms`, half of it with a fallback.
-    deadline: Duration,
+    /// From the end of the utterance to its transcript, the retry included.
+    deadline: Deadline,
     upstream: Upstream,
 }
 
@@ -53,12 +53,10 @@ impl OpenAiStt {
     /// Checks the settings and reads the key; connects to nothing. [`SttError::Unavailable`] says which setting is wrong
     /// and what would be right.
     pub fn new(config: &SttConfig) -> Result<Self, SttError> {
-        // A fallback needs the other half: that is how long the session waits in all.
-        let share = if config.fallback.is_some() { 2 } else { 1 };
-        let deadline = Duration::from_millis(config.timeout_ms) / share;
-        let server = Server::new("stt", &config.base_url, &config.api_key_env, deadline);
+        let deadline = Deadline::new(config);
+        let server = Server::new("stt", &config.base_url, &config.api_key_env, deadline.usual);
         let language = Some(config.language.clone()).filter(|language| !language.is_empty());
-        let upstream = Upstream::new(config.hedge_after_ms, deadline, config.fallback.is_some());
+        let upstream = Upstream::new(config.hedge_after_ms, deadline.usual, config.fallback.is_some());
         let server = server.map_err(SttError::Unavailable)?;
         let model = config.model.clone();
         let key_terms = config.key_terms.clone();
@@ -67,19 +65,20 @@ impl OpenAiStt {
 
     /// Opens a connection, so that the first utterance does not pay for it.
     pub async fn warm(&self) -> Result<(), SttError> {
-        let warmed = timeout(self.deadline, self.server.warm()).await;
-        warmed.map_err(|_| SttError::Timeout(self.deadline))?.map_err(|error| self.transport(error))
+        let warmed = timeout(self.deadline.usual, self.server.warm()).await;
+        warmed.map_err(|_| SttError::Timeout(self.deadline.usual))?.map_err(|error| self.transport(error))
     }
 
     /// Transcribes a whole utterance, unless the server failed so often that it is not asked.
-    async fn transcribe(self, pcm: Vec<i16>, options: SttOptions) -> Result<Transcript, SttError> {
+    async fn transcribe(self, pcm: Vec<i16>, options: SttOptions, is_queued: bool) -> Result<Transcript, SttError> {
         if pcm.is_empty() {
             return Ok(Transcript::default());
         }
         let away = |reason: String| SttError::Away(format!("{}: {reason}", self.server.host()));
         let mut attempt = self.upstream.admit(options.meter.requester()).map_err(|open| away(open.to_string()))?;
+        let deadline = self.deadline.of(pcm.len(), is_queued);
         let file = Bytes::from(wav::write(&Pcm { rate: RATE, samples: pcm }));
-        let Some(result) = attempt.first(self.ask(&file, &options)).await else {
+        let Some(result) = attempt.first(self.ask(&file, &options, deadline)).await else {
             return Err(away("it is late, as other requests are".into()));
         };
         match &result {
@@ -90,20 +89,20 @@ impl OpenAiStt {
     }
 
     /// Asks within the deadline, twice where that may help and no other engine would take over.
-    async fn ask(&self, file: &Bytes, options: &SttOptions) -> Result<Transcript, SttError> {
+    async fn ask(&self, file: &Bytes, options: &SttOptions, deadline: Duration) -> Result<Transcript, SttError> {
         let two_tries = async {
-            match self.attempt(file, options).await {
+            match self.attempt(file, options, deadline).await {
                 Err(Failure { error, again: true }) if !self.upstream.has_fallback() => {
                     tracing::debug!(%error, "the transcription is asked for once more");
-                    self.attempt(file, options).await.map_err(|failure| failure.error)
+                    self.attempt(file, options, deadline).await.map_err(|failure| failure.error)
                 }
                 other => other.map_err(|failure| failure.error),
             }
         };
-        timeout(self.deadline, two_tries).await.map_err(|_| SttError::Timeout(self.deadline))?
+        timeout(deadline, two_tries).await.map_err(|_| SttError::Timeout(deadline))?
     }
 
-    async fn attempt(&self, file: &Bytes, options: &SttOptions) -> Result<Transcript, Failure> {
+    async fn attempt(&self, file: &Bytes, options: &SttOptions, deadline: Duration) -> Result<Transcript, Failure> {
         let request = self.server.post("audio/transcriptions").multipart(self.form(file, options));
         let broken = |error| Failure { error: self.transport(error), again: true };
         let response = request.send().await.map_err(broken)?;
@@ -114,7 +113,7 @@ impl OpenAiStt {
             self.upstream.heed(&response);
             return Err(Failure { error: failed(fault, self.server.refusal(response).await), again });
         }
-        let bounds = Bounds { bytes: MAX_ANSWER_BYTES, stall: self.deadline, total: self.deadline };
+        let bounds = Bounds { bytes: MAX_ANSWER_BYTES, stall: deadline, total: deadline };
         let body = Body::new(response, bounds).whole().await.map_err(|error| self.unread(error))?;
         let unusable = |why: String| {
             let message = format!("the server {} answered what is no transcription: {why}", self.server.host());
@@ -221,7 +220,18 @@ impl Stt for OpenAiStt {
     }
 
     fn open(&self, options: SttOptions) -> BoxFuture<'static, Result<Box<dyn SttUtterance>, SttError>> {
-        let utterance = RemoteUtterance { engine: self.clone(), options, pcm: Vec::new() };
+        self.utterance(options, false)
+    }
+
+    fn open_queued(&self, options: SttOptions) -> BoxFuture<'static, OpeningUtterance> {
+        ready(self.utterance(options, true)).boxed()
+    }
+}
+
+impl OpenAiStt {
+    /// An utterance, which is never refused. `is_queued`: it may wait.
+    fn utterance(&self, options: SttOptions, is_queued: bool) -> OpeningUtterance {
+        let utterance = RemoteUtterance { engine: self.clone(), options, is_queued, pcm: Vec::new() };
         ready(Ok(Box::new(utterance) as Box<dyn SttUtterance>)).boxed()
     }
 }
@@ -230,6 +240,8 @@ impl Stt for OpenAiStt {
 struct RemoteUtterance {
     engine: OpenAiStt,
     options: SttOptions,
+    /// It may wait.
+    is_queued: bool,
     pcm: Vec<i16>,
 }
 
@@ -249,11 +261,11 @@ impl SttUtterance for RemoteUtterance {
     }
 
     fn provisional(&mut self) -> BoxFuture<'_, Result<Transcript, SttError>> {
-        self.engine.clone().transcribe(self.pcm.clone(), self.options.clone()).boxed()
+        self.engine.clone().transcribe(self.pcm.clone(), self.options.clone(), self.is_queued).boxed()
     }
 
     fn finish(self: Box<Self>) -> BoxFuture<'static, Result<Transcript, SttError>> {
-        self.engine.transcribe(self.pcm, self.options).boxed()
+        self.engine.transcribe(self.pcm, self.options, self.is_queued).boxed()
     }
 }
 

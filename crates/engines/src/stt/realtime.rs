@@ -10,7 +10,7 @@ use super::SttConfig;
 use super::streamed::{Dialect, ServerReport, StreamingServer};
 use super::terms::prompt_with;
 use antiphon_audio::Resampler;
-use antiphon_engine_api::stt::{RATE, Stt, SttError, SttOptions, SttUtterance};
+use antiphon_engine_api::stt::{OpeningUtterance, RATE, Stt, SttError, SttOptions, SttUtterance};
 use antiphon_engine_api::{Fault, Upstreams};
 use antiphon_types::SampleRate;
 use base64::Engine as _;
@@ -81,6 +81,17 @@ impl Stt for Realtime {
     }
 
     fn open(&self, options: SttOptions) -> BoxFuture<'static, Result<Box<dyn SttUtterance>, SttError>> {
+        self.utterance(options, false)
+    }
+
+    fn open_queued(&self, options: SttOptions) -> BoxFuture<'static, OpeningUtterance> {
+        std::future::ready(self.utterance(options, true)).boxed()
+    }
+}
+
+impl Realtime {
+    /// An utterance with its connection. `is_queued`: it may wait.
+    fn utterance(&self, options: SttOptions, is_queued: bool) -> OpeningUtterance {
         let engine = self.clone();
         async move {
             let request = engine.request()?;
@@ -90,7 +101,7 @@ impl Stt for Realtime {
                 prompt: prompt_with(&engine.key_terms, options.prompt.as_deref()),
             };
             let dialect = move || RealtimeDialect { asked: asked.clone(), kind: None };
-            engine.server.open(request, &options, dialect).await
+            engine.server.open(request, &options, is_queued, dialect).await
         }
         .boxed()
     }

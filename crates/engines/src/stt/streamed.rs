@@ -8,7 +8,7 @@
 //! final transcript ends the wait for one. What was said is never logged.
 
 use super::SttConfig;
-use super::speech_server::{failed, fault_of};
+use super::speech_server::{Deadline, failed, fault_of};
 use crate::remote::{Attempt, Server, Upstream};
 use antiphon_engine_api::stt::{SttError, SttOptions, SttUtterance, Transcript};
 use antiphon_engine_api::{Fault, Upstreams};
@@ -95,32 +95,30 @@ pub(super) enum ServerReport {
 pub(super) struct StreamingServer {
     pub(super) server: Server,
     upstream: Upstream,
-    /// From the end of the utterance to its transcript: `stt.timeout_ms`, half of it with a fallback. Also of a connection, and
-    /// of audio that the server does not take.
-    deadline: Duration,
+    /// From the end of the utterance to its transcript. Also of a connection, and of audio that the server does not
+    /// take.
+    deadline: Deadline,
 }
 
 impl StreamingServer {
     /// Checks the settings and reads the key; connects to nothing. [`SttError::Unavailable`] says which setting is wrong
     /// and what would be right.
     pub(super) fn new(config: &SttConfig) -> Result<Self, SttError> {
-        // A fallback needs the other half: that is how long the session waits in all.
-        let share = if config.fallback.is_some() { 2 } else { 1 };
-        let deadline = Duration::from_millis(config.timeout_ms) / share;
-        let server = Server::new("stt", &config.base_url, &config.api_key_env, deadline);
+        let deadline = Deadline::new(config);
+        let server = Server::new("stt", &config.base_url, &config.api_key_env, deadline.usual);
         let server = server.map_err(SttError::Unavailable)?;
-        let upstream = Upstream::new(config.hedge_after_ms, deadline, config.fallback.is_some());
+        let upstream = Upstream::new(config.hedge_after_ms, deadline.usual, config.fallback.is_some());
         Ok(Self { server, upstream, deadline })
     }
 
     pub(super) async fn warm(&self) -> Result<(), SttError> {
-        let warmed = timeout(self.deadline, self.server.warm()).await;
+        let warmed = timeout(self.deadline.usual, self.server.warm()).await;
         let unreachable = |error: reqwest::Error| SttError::Remote {
             fault: Fault::Unreachable,
             message: format!("the server {} cannot be reached", self.server.host()),
             source: Some(Box::new(error.without_url())),
         };
-        warmed.map_err(|_| SttError::Timeout(self.deadline))?.map_err(unreachable)
+        warmed.map_err(|_| SttError::Timeout(self.deadline.usual))?.map_err(unreachable)
     }
 
     pub(super) fn report(&self, engine: &str) -> Upstreams {
@@ -131,11 +129,12 @@ impl StreamingServer {
         self.upstream.hedge_delay()
     }
 
-    /// An utterance with its connection. `dialect` makes the messages of a connection.
+    /// An utterance with its connection. `is_queued`: it may wait. `dialect` makes the messages of a connection.
     pub(super) async fn open<D: Dialect>(
         self,
         request: Request,
         options: &SttOptions,
+        is_queued: bool,
         dialect: impl Fn() -> D + Send + Sync + 'static,
     ) -> Result<Box<dyn SttUtterance>, SttError> {
         let away = |reason: String| SttError::Away(format!("{}: {reason}", self.server.host()));
@@ -144,6 +143,7 @@ impl StreamingServer {
         let call = Call {
             server: self,
             request,
+            is_queued,
             dialect: Arc::new(dialect),
             link: None,
             words: Words::default(),
@@ -170,6 +170,8 @@ struct Utterance<D> {
 struct Call<D> {
     server: StreamingServer,
     request: Request,
+    /// It may wait.
+    is_queued: bool,
     dialect: Arc<dyn Fn() -> D + Send + Sync>,
     /// `None` after the answer to a flush that ends a connection, until more audio comes.
     link: Option<Link<D>>,
@@ -227,7 +229,7 @@ struct Item {
 impl<D: Dialect> Call<D> {
     /// A step, and one more connection where that may help.
     async fn within_deadline(&mut self, step: Step<'_>) -> Result<(), SttError> {
-        let deadline = self.server.deadline;
+        let deadline = self.server.deadline.of(self.kept.len(), self.is_queued);
         timeout(deadline, self.persistent(step)).await.unwrap_or(Err(SttError::Timeout(deadline)))
     }
 

@@ -90,6 +90,27 @@ async fn what_lasts_is_told_in_plain_words() {
     assert_eq!(hear(&stalling).await, Err("the speech recognizer gave no answer within 400ms (stt.timeout_ms)".into()));
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_segment_of_a_file_has_time_by_its_length() {
+    let late = || Answer::text(r#"{"text":"late"}"#).delayed(Duration::from_secs(5));
+    let (_server, engine) = engine([late(), late()]);
+    let mut queued = engine.open_queued(SttOptions::default()).await.await.expect("never busy");
+    queued.push(vec![7; 16_000]).await.expect("room");
+    assert_eq!(queued.finish().await.expect("a transcript").text, "late", "8.4 s for a second of audio");
+    assert!(hear(&engine).await.expect_err("it is spoken live").contains("no answer within 400ms"));
+}
+
+#[test]
+fn a_fallback_has_as_much_time_as_the_server_before_it() {
+    let config = SttConfig { timeout_ms: 4_000, ..SttConfig::default() };
+    let alone = Deadline::new(&config);
+    let with_fallback = Deadline::new(&SttConfig { fallback: Some(Box::default()), ..config });
+    let second = RATE.hz() as usize;
+    let seconds =
+        |deadline: Deadline| [deadline.of(second, false), deadline.of(second, true)].map(|time| time.as_secs());
+    assert_eq!((seconds(alone), seconds(with_fallback)), ([4, 12], [2, 3]));
+}
+
 #[tokio::test]
 async fn a_server_that_is_not_there_is_named_and_silence_asks_nobody() {
     let config =

@@ -405,6 +405,34 @@ async fn servers_that_hang_trickle_close_or_say_nonsense_end_the_utterance_in_ti
     assert!(reports.await.contains("reported: no such model: ears"));
 }
 
+/// A server of OpenAI's dialect whose transcripts come this long after the end of speech.
+fn late_server(by: Duration) -> TestServer {
+    TestServer::websocket(move |mut socket| async move {
+        say(&mut socket, json!({"type": "session.created", "session": {}})).await;
+        while let Some(event) = next(&mut socket).await {
+            if event["type"] == "input_audio_buffer.commit" {
+                tokio::time::sleep(by).await;
+                say(&mut socket, json!({"type": COMPLETED, "item_id": "i", "transcript": "late"})).await;
+            }
+        }
+    })
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_segment_of_a_file_has_time_by_its_length() {
+    let server = late_server(Duration::from_secs(10));
+    let engine = engine(&server.url(""));
+    let queued = engine.open_queued(SttOptions::default()).await.await;
+    for (mut utterance, expected) in [(queued.expect("it connects"), true), (opened(&engine).await, false)] {
+        utterance.push(vec![7; 16_000]).await.expect("room");
+        match utterance.finish().await {
+            Ok(transcript) => assert_eq!((transcript.text.as_str(), expected), ("late", true)),
+            Err(SttError::Timeout(after)) => assert_eq!((after, expected), (Duration::from_secs(4), false)),
+            Err(error) => panic!("{error}"),
+        }
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn floods_of_words_items_and_events_are_refused() {
     let long = failing(|mut socket| async move {
