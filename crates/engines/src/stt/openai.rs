@@ -55,7 +55,8 @@ impl OpenAiStt {
     pub fn new(config: &SttConfig) -> Result<Self, SttError> {
         let deadline = Deadline::new(config);
         let server = Server::new("stt", &config.base_url, &config.api_key_env, deadline.usual);
-        let language = Some(config.language.clone()).filter(|language| !language.is_empty());
+        let detected = (config.language == DETECT_LANGUAGE).then(|| DETECT_LANGUAGE.to_owned());
+        let language = config.language_code().or(detected);
         let upstream = Upstream::new(config.hedge_after_ms, deadline.usual, config.fallback.is_some());
         let server = server.map_err(SttError::Unavailable)?;
         let model = config.model.clone();

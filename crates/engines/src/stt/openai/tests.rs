@@ -4,12 +4,16 @@ use super::*;
 use antiphon_test_server::{Answer, TestServer};
 
 fn engine(answers: impl IntoIterator<Item = Answer>) -> (TestServer, OpenAiStt) {
+    engine_of("de", answers)
+}
+
+fn engine_of(language: &str, answers: impl IntoIterator<Item = Answer>) -> (TestServer, OpenAiStt) {
     let server = TestServer::script("/v1/audio/transcriptions", answers);
     let config = SttConfig {
         base_url: server.url("/v1"),
         model: "tiny".into(),
         api_key_env: String::new(),
-        language: "de".into(),
+        language: language.into(),
         timeout_ms: 400,
         ..SttConfig::default()
     };
@@ -33,6 +37,18 @@ async fn the_language_is_asked_for_and_read_where_it_is_to_be_detected() {
     assert_eq!(form["response_format"].text(), "verbose_json");
     let asks_for_more = form.contains_key("language") || form.contains_key("include[]");
     assert!(!asks_for_more, "the engine's own language is not asked for");
+}
+
+#[tokio::test]
+async fn the_engines_own_language_is_sent_as_a_code_and_auto_asks_for_it() {
+    for (language, expected) in [("de-AT", Some("de")), ("en", Some("en")), ("", None), (DETECT_LANGUAGE, None)] {
+        let (server, engine) = engine_of(language, [Answer::text(r#"{"text":"hm"}"#)]);
+        assert_eq!(hear(&engine).await, Ok("hm".into()));
+        let form = server.requests()[0].form();
+        assert_eq!(form.get("language").map(|field| field.text()).as_deref(), expected, "{language:?}");
+        let format = if language == DETECT_LANGUAGE { "verbose_json" } else { "json" };
+        assert_eq!(form["response_format"].text(), format, "{language:?}");
+    }
 }
 
 #[test]
