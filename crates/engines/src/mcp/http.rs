@@ -77,7 +77,7 @@ impl Http {
         let secrets = Arc::new(Secrets::of(&server));
         let opened = self.open_with(server, secrets.clone()).await;
         opened.map_err(|error| match error {
-            McpError::Unusable(words) => McpError::Unusable(secrets.conceal(&words)),
+            McpError::Unusable(words) => McpError::Unusable(secrets.shorten(&words)),
             other => other,
         })
     }
@@ -151,11 +151,20 @@ impl Secrets {
     fn of(server: &Server) -> Self {
         let token = server.authorization.as_deref().map(|token| token.strip_prefix("Bearer ").unwrap_or(token));
         let all = token.into_iter().chain(server.headers.values().map(String::as_str));
-        Self(all.filter(|secret| secret.len() >= Self::LEAST_BYTES).map(str::to_owned).collect())
+        let mut all: Vec<_> = all.filter(|secret| secret.len() >= Self::LEAST_BYTES).map(str::to_owned).collect();
+        // One that begins with another one goes first.
+        all.sort_unstable_by_key(|secret| std::cmp::Reverse(secret.len()));
+        Self(all)
     }
 
-    fn conceal(&self, words: &str) -> String {
-        self.0.iter().fold(conceal(words), |words, secret| words.replace(secret.as_str(), "[key]"))
+    /// A server's words in one line of at most [`MAX_WORDS`] characters. What is concealed is so before they are cut.
+    fn shorten(&self, words: &str) -> String {
+        let words = self.0.iter().fold(conceal(words), |words, secret| words.replace(secret.as_str(), "[key]"));
+        let line = words.split_whitespace().collect::<Vec<_>>().join(" ");
+        match line.char_indices().nth(MAX_WORDS) {
+            Some((end, _)) => format!("{}...", &line[..end]),
+            None => line,
+        }
     }
 }
 
@@ -169,16 +178,15 @@ impl Connection for Open {
             match timeout(limit, call).await {
                 Err(_) => Err(CallError::Tool(format!("the tool gave no result within {limit:?}"))),
                 Ok(Ok(CallToolResponse::Complete(result))) => output(result).map_err(|error| match error {
-                    CallError::Tool(words) => CallError::Tool(secrets.conceal(&words)),
+                    CallError::Tool(words) => CallError::Tool(secrets.shorten(&words)),
                     other => other,
                 }),
                 Ok(Ok(_)) => Err(CallError::Tool("the tool asks for more input, which is not supported".into())),
-                Ok(Err(ServiceError::McpError(error))) => Err(CallError::Protocol {
-                    code: i64::from(error.code.0),
-                    message: secrets.conceal(&shorten(&error.message)),
-                }),
+                Ok(Err(ServiceError::McpError(error))) => {
+                    Err(CallError::Protocol { code: i64::from(error.code.0), message: secrets.shorten(&error.message) })
+                }
                 Ok(Err(error)) => {
-                    tracing::warn!(error = secrets.conceal(&words(&error)), "a call of an MCP server's tool failed");
+                    tracing::warn!(error = secrets.shorten(&words(&error)), "a call of an MCP server's tool failed");
                     Err(CallError::Http("the server could not be reached, or gave no answer that can be used".into()))
                 }
             }
@@ -199,7 +207,7 @@ fn output(result: CallToolResult) -> Result<String, CallError> {
         text.truncate(end);
         text.push_str(" [cut here]");
     }
-    if result.is_error == Some(true) { Err(CallError::Tool(shorten(&text))) } else { Ok(text) }
+    if result.is_error == Some(true) { Err(CallError::Tool(text)) } else { Ok(text) }
 }
 
 fn text_of(block: &ContentBlock) -> String {
@@ -220,13 +228,29 @@ fn words(error: &(dyn Error + 'static)) -> String {
         innermost = cause;
     }
     let text = innermost.to_string();
-    shorten(text.split(" for url (").next().unwrap_or_default())
+    text.split(" for url (").next().unwrap_or_default().to_owned()
 }
 
-fn shorten(text: &str) -> String {
-    let line = text.split_whitespace().collect::<Vec<_>>().join(" ");
-    match line.char_indices().nth(MAX_WORDS) {
-        Some((end, _)) => format!("{}...", &line[..end]),
-        None => line,
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn secrets(all: &[&str]) -> Secrets {
+        let headers = all.iter().enumerate().map(|(i, secret)| (format!("x-{i}"), (*secret).to_owned())).collect();
+        Secrets::of(&Server { label: "x".into(), url: "http://[::1]:1/mcp".into(), authorization: None, headers })
+    }
+
+    #[test]
+    fn a_secret_at_the_place_where_words_are_cut_is_concealed_whole() {
+        let secret = "sk-0123456789";
+        let before = "x".repeat(MAX_WORDS - 8);
+        let said = secrets(&[secret]).shorten(&format!("{before} {secret} is\nwrong"));
+        assert_eq!(said, format!("{before} [key] i..."));
+    }
+
+    #[test]
+    fn a_secret_that_begins_with_another_one_is_concealed_whole() {
+        let said = secrets(&["qwertz1", "qwertz1-longer"]).shorten("qwertz1-longer, qwertz1");
+        assert_eq!(said, "[key], [key]");
     }
 }
