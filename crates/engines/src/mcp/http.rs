@@ -8,7 +8,9 @@ use antiphon_types::mcp::{CallError, RemoteTool, Server};
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use reqwest::header::{HeaderName, HeaderValue};
-use rmcp::model::{CallToolRequestParams, CallToolResponse, CallToolResult, ContentBlock, PaginatedRequestParams};
+use rmcp::model::{
+    CallToolRequestParams, CallToolResponse, CallToolResult, ContentBlock, PaginatedRequestParams, ResourceContents,
+};
 use rmcp::service::{RunningService, ServiceError};
 use rmcp::transport::StreamableHttpClientTransport;
 use rmcp::transport::streamable_http_client::StreamableHttpClientTransportConfig;
@@ -215,7 +217,10 @@ fn text_of(block: &ContentBlock) -> String {
         ContentBlock::Text(text) => text.text.clone(),
         ContentBlock::Image(_) => "[an image]".into(),
         ContentBlock::Audio(_) => "[a sound]".into(),
-        ContentBlock::Resource(_) => "[a resource]".into(),
+        ContentBlock::Resource(embedded) => match &embedded.resource {
+            ResourceContents::TextResourceContents { text, .. } => text.clone(),
+            _ => "[a resource]".into(),
+        },
         ContentBlock::ResourceLink(link) => format!("[a link to {}]", link.uri),
         _ => String::new(),
     }
@@ -234,10 +239,24 @@ fn words(error: &(dyn Error + 'static)) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use serde_json::json;
 
     fn secrets(all: &[&str]) -> Secrets {
         let headers = all.iter().enumerate().map(|(i, secret)| (format!("x-{i}"), (*secret).to_owned())).collect();
         Secrets::of(&Server { label: "x".into(), url: "http://[::1]:1/mcp".into(), authorization: None, headers })
+    }
+
+    #[test]
+    fn a_result_has_the_text_of_what_is_embedded() {
+        let blob = json!({"uri": "file:///shelf.png", "mimeType": "image/png", "blob": "iVBORw0KGgo="});
+        let text = json!({"uri": "file:///books.txt", "mimeType": "text/plain", "text": "Emma: shelf 7"});
+        let content = json!([
+            {"type": "text", "text": "Found:"},
+            {"type": "resource", "resource": text},
+            {"type": "resource", "resource": blob},
+        ]);
+        let result = serde_json::from_value(json!({"content": content})).expect("a result");
+        assert_eq!(output(result), Ok("Found:\nEmma: shelf 7\n[a resource]".into()));
     }
 
     #[test]
