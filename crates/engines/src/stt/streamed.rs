@@ -20,7 +20,7 @@ use std::future::poll_fn;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::TcpStream;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 use tokio_tungstenite::tungstenite::handshake::client::Request;
 use tokio_tungstenite::tungstenite::protocol::WebSocketConfig;
 use tokio_tungstenite::tungstenite::{self, Message};
@@ -138,7 +138,7 @@ impl StreamingServer {
         dialect: impl Fn() -> D + Send + Sync + 'static,
     ) -> Result<Box<dyn SttUtterance>, SttError> {
         let away = |reason: String| SttError::Away(format!("{}: {reason}", self.server.host()));
-        // When the first words come depends on when they are spoken.
+        // When the first words come depends on when they are spoken: transcripts are measured from their request on.
         let attempt = self.upstream.admit(options.meter.requester()).map_err(|open| away(open.to_string()))?.untimed();
         let call = Call {
             server: self,
@@ -354,6 +354,7 @@ impl<D: Dialect> Utterance<D> {
     async fn settled(&mut self) -> Result<Transcript, SttError> {
         if self.call.is_unsettled() {
             let host = self.call.server.server.host().to_owned();
+            let asked = Instant::now();
             let settling = self.call.within_deadline(Step::Settle);
             let settled = match &self.attempt {
                 Some(attempt) => attempt.first(settling).await,
@@ -361,6 +362,7 @@ impl<D: Dialect> Utterance<D> {
             };
             let late = || Err(SttError::Away(format!("{host}: it is late, as other requests are")));
             self.reported(settled.unwrap_or_else(late))?;
+            self.call.server.upstream.measured(asked.elapsed());
         }
         if let Some(attempt) = &mut self.attempt {
             attempt.answered();

@@ -434,6 +434,20 @@ async fn a_segment_of_a_file_has_time_by_its_length() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_hedged_request_waits_for_as_long_as_transcripts_usually_take() {
+    let server = late_server(Duration::from_secs(2));
+    let engine = engine(&server.url(""));
+    assert_eq!(engine.hedge_delay(), Some(Duration::from_secs(1)));
+    let mut utterance = opened(&engine).await;
+    utterance.push(vec![7; 3_200]).await.expect("room");
+    // The time in which it is spoken does not count.
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    utterance.finish().await.expect("an answer");
+    let delay = engine.hedge_delay().expect("there is one");
+    assert!((Duration::from_secs(2)..Duration::from_secs(4)).contains(&delay), "{delay:?}");
+}
+
+#[tokio::test(start_paused = true)]
 async fn floods_of_words_items_and_events_are_refused() {
     let long = failing(|mut socket| async move {
         for _ in 0..100 {
