@@ -19,13 +19,22 @@ export function useShortcuts(conversation: Conversation, press: PressToTalk | nu
       if (event.key === 'i' || event.key === 'I') return open('inspector');
       if (!press && (event.key === 'm' || event.key === 'M')) return conversation.mute();
       const takesSpace = target?.closest('button, summary, a, [role=button]');
+      // The button that began the conversation still has the focus: there Enter ends it.
+      if (press && event.key === ' ' && conversation.state.microphone === 'on' && (!takesSpace || takesSpace.id === 'talk')) {
+        event.preventDefault();
+        return press.press();
+      }
       if ((event.key === ' ' || event.key === 'Enter') && !takesSpace) {
         event.preventDefault();
-        if (press && event.key === ' ' && conversation.state.microphone === 'on') return press.press();
         void conversation.talk();
       }
     };
-    const onUp = (event: KeyboardEvent) => event.key === ' ' && press?.release();
+    const onUp = (event: KeyboardEvent) => {
+      if (event.key !== ' ' || !press?.held) return;
+      // Nor is it a click on the button that has the focus.
+      event.preventDefault();
+      press.release();
+    };
     // A page that loses the keyboard does not see the key go up.
     const onBlur = () => press?.release();
     document.addEventListener('keydown', onKey);
