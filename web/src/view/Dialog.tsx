@@ -12,6 +12,7 @@ interface Props {
 
 export function Dialog({ id, title, onClose, children }: Props) {
   const dialog = useRef<HTMLDialogElement>(null);
+  const isBeside = useRef(false);
   useEffect(() => dialog.current?.showModal(), []);
   return (
     <dialog
@@ -20,7 +21,9 @@ export function Dialog({ id, title, onClose, children }: Props) {
       class="panel"
       aria-labelledby={`${id}-title`}
       onClose={onClose}
-      onClick={(event) => event.target === dialog.current && dialog.current?.close()}
+      onPointerDown={(event) => (isBeside.current = event.target === dialog.current)}
+      // A selection that is dragged out of the sheet ends beside it, and is no click there.
+      onClick={(event) => isBeside.current && event.target === dialog.current && dialog.current?.close()}
     >
       <div class="panel-inner">
         <header class="panel-head">
