@@ -67,6 +67,14 @@ test('what is shown stays in place while an answer grows: nothing is announced t
   await close();
 });
 
+test('an answer that ends before its first word has no words; only what the user said can be not understood', async (t) => {
+  const { peer, close, shows } = await answering(t);
+  await shows('…');
+  peer.event({ type: 'response.done', response: { id: 'r', status: 'cancelled' } });
+  await shows('(no words)');
+  await close();
+});
+
 test('the rest of an answer that was interrupted is struck out, with its markdown and the reason', async (t) => {
   const { peer, close, says, words, shows } = await answering(t);
   says('It is **noon** now.');

@@ -358,7 +358,8 @@ export class VoiceElement extends Base {
       const { final } = detailOf(caption);
       const children = caption.role === 'user' ? [caption.text + caption.draft].filter(Boolean) : answerOf(caption);
       const words = line.lastElementChild;
-      if (words) patch(words, children.length > 0 ? children : [final ? '(nothing understood)' : '…']);
+      const wordless = !final ? '…' : caption.role === 'user' ? '(nothing understood)' : '(no words)';
+      if (words) patch(words, children.length > 0 ? children : [wordless]);
       line.ariaBusy = String(!final);
       if (!this.#lines.has(id)) box.append(line);
       this.#lines.set(id, line);
