@@ -75,6 +75,17 @@ test('an answer that ends before its first word has no words; only what the user
   await close();
 });
 
+test('a list in a language that is written from the right is indented from the right', async (t) => {
+  const { close, says, words, shows } = await answering(t);
+  says('- אחת\n  - שתיים\n- שלוש');
+  await shows('שלוש');
+  const indents = (selector, property) =>
+    words.locator(selector).first().evaluate((element, property) => ['Left', 'Right'].map((side) => parseFloat(getComputedStyle(element)[property + side]) > 0), property);
+  assert.deepEqual(await indents('ul', 'padding'), [false, true]);
+  assert.deepEqual(await indents('.nested', 'margin'), [false, true]);
+  await close();
+});
+
 test('the rest of an answer that was interrupted is struck out, with its markdown and the reason', async (t) => {
   const { peer, close, says, words, shows } = await answering(t);
   says('It is **noon** now.');

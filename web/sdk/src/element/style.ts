@@ -66,8 +66,8 @@ svg { width: 1.5rem; height: 1.5rem; }
 .reply .who { color: var(--reply); }
 .words { display: inline; }
 .answer > * { margin: .3rem 0 0; }
-ul, ol { padding-left: 1.4em; }
-.nested { margin-left: 1.2em; }
+ul, ol { padding-inline-start: 1.4em; }
+.nested { margin-inline-start: 1.2em; }
 .heading { font-weight: 600; }
 a { color: inherit; }
 code { font: .9em ui-monospace, monospace; }
