@@ -155,6 +155,27 @@ test('a clock that jumps changes neither the countdown nor the session', async (
   await close();
 });
 
+test('a countdown begins with the seconds that are left', async (t) => {
+  const cable = new Cable(HUB_URL);
+  await cable.plug();
+  t.after(() => cable.unplug());
+  const { page, close } = await openPage(t, { url: cable.url, refuse: true });
+  await ask(page, 'What is two plus three?', 1);
+  // What is painted, frame by frame.
+  await page.evaluate(() => {
+    window.first = null;
+    const look = () => {
+      window.first ??= document.querySelector('.countdown')?.innerText ?? null;
+      requestAnimationFrame(look);
+    };
+    look();
+  });
+  await cable.unplug();
+  const first = await eventually(() => page.evaluate(() => window.first), (seconds) => assert.notEqual(seconds, null));
+  assert.ok(Number(first) > 0, `it begins with ${first} s`);
+  await close();
+});
+
 test('a conversation of 300 lines is shown from the 101st, exported in full, and goes on', async (t) => {
   const { page, close } = await openPage(t, { url: HUB_URL, refuse: true });
   await page.evaluate(() => {

@@ -1,7 +1,7 @@
 // Shows a problem and offers the next step.
 
 import { isKey } from '@antiphon/client';
-import { useEffect, useState } from 'preact/hooks';
+import { useLayoutEffect, useState } from 'preact/hooks';
 import type { Notice } from '../state/plain';
 
 const ACTIONS: Partial<Record<string, string>> = { reconnect: 'Connect again', sound: 'Start sound', websocket: 'Use a WebSocket' };
@@ -45,7 +45,8 @@ export function NoticeBar({ notice, onAction, onKey, onClose }: Props) {
 function NoticeText({ notice }: { notice: Notice }) {
   const { text, untilMs } = notice;
   const [leftMs, setLeftMs] = useState(0);
-  useEffect(() => {
+  // Before it is drawn: it never shows, or says, the end of a wait that begins.
+  useLayoutEffect(() => {
     if (untilMs === undefined) return;
     const endMs = performance.now() + untilMs - Date.now();
     const tick = () => setLeftMs(endMs - performance.now());
