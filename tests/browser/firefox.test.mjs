@@ -192,6 +192,13 @@ test('without a loudspeaker the page says why nothing sounds, and what to do', a
   const notice = () => page.evaluate(() => document.querySelector('#notice')?.innerText ?? '');
   await eventually(notice, (words) => assert.match(words, /not started the sound.*Start sound.*loudspeaker/s));
   assert.equal((await hooks()).audibleSamples, 0);
+  // A change of the settings does not bring the sound.
+  await page.click('#settings-open');
+  await page.waitForSelector('#theme');
+  await page.select('#theme', 'light');
+  await page.keyboard.press('Escape');
+  await poll(async () => (await page.$('#settings')) === null, () => 'the sheet stays');
+  assert.match(await notice(), /Start sound/);
   await page.click('#talk');
   await until('the end', ({ phase }) => phase === 'idle');
   await poll(async () => (await page.$('#notice')) === null, notice);

@@ -54,7 +54,9 @@ export function App({ conversation, own, shared, conversations, recent }: Props)
   const change = (change: Partial<Settings>) => {
     const { own, shared } = (kept.current = changed(kept.current, change));
     draw((n) => n + 1);
-    setNotice(saveSettings(own) ? null : NOT_KEPT);
+    const isKept = saveSettings(own);
+    // Sound that the browser has not started stays away.
+    setNotice((now) => (!isKept ? NOT_KEPT : now === NO_SOUND_YET ? now : null));
     applyLook({ ...own, ...shared });
     apply(conversation, change);
     if (change.keepsConversations !== undefined) conversations.keeps = change.keepsConversations;
