@@ -32,6 +32,12 @@ describe('problems', () => {
     }
   });
 
+  it('say of a hub that takes no conversations what is known, not why', () => {
+    // It may be overloaded long before it is full, and not ready long after its engines are loaded.
+    expect(noticeOf({ kind: 'full', sessions: 3 })?.text).not.toContain('maximum');
+    expect(noticeOf({ kind: 'loading' })?.text).toContain('workers');
+  });
+
   it('offer what helps', () => {
     expect(noticeOf({ kind: 'microphone', fault: 'insecure' })?.action).toBeNull();
     expect(noticeOf({ kind: 'microphone', fault: 'refused' })?.action).toBe('retry');
