@@ -61,6 +61,24 @@ it('goes on after a failure, and says which it was', async () => {
   expect(keeper.failures).toEqual([]);
 });
 
+it('forgets an error when a view opens again, and not while a download ends', async () => {
+  fates = { a: 'here' };
+  const keeper = keeperOf();
+  vi.stubGlobal('fetch', async () => {
+    throw new TypeError('no hub');
+  });
+  await keeper.look();
+  expect(keeper.fault).toBe('The hub does not answer.');
+  vi.stubGlobal('fetch', hub);
+  await keeper.look();
+  expect(keeper.fault).toBeNull();
+  vi.stubGlobal('fetch', async (url: URL, init: RequestInit = {}) => (init.method === 'POST' && url.pathname.endsWith('/api/llm/servers') ? json({ error: { message: 'It is gone.' } }, 404) : hub(url, init)));
+  const pull = keeper.pull('a');
+  await keeper.connectLlm(11434, 'llama');
+  await pull;
+  expect(keeper.fault).toBe('It is gone.');
+});
+
 it('does not ask again at once where the hub takes no more listeners', async () => {
   vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout'] });
   let follows = 0;

@@ -53,8 +53,13 @@ export class ModelKeeper {
     return () => this.#listeners.delete(listener);
   }
 
-  /** Reads the models, and follows downloads that are in progress. */
+  /** Reads the models for a view that opens, and follows downloads that are in progress. */
   async look(): Promise<void> {
+    this.#fault = null;
+    await this.#readModels();
+  }
+
+  async #readModels(): Promise<void> {
     const answer = await this.#ask('api/models', 'GET');
     if (answer === null) return;
     this.#models = modelsFrom(answer) ?? this.#models;
@@ -141,7 +146,7 @@ export class ModelKeeper {
 
   async remove(name: string): Promise<void> {
     this.#fault = null;
-    if ((await this.#ask(`api/models/${encodeURIComponent(name)}`, 'DELETE')) !== null) await this.look();
+    if ((await this.#ask(`api/models/${encodeURIComponent(name)}`, 'DELETE')) !== null) await this.#readModels();
   }
 
   /** Follows a download to its end; if the connection is refused or lost, the list is read again a little later. */
@@ -158,7 +163,7 @@ export class ModelKeeper {
     const kept = this.#models?.models.find((model) => model.name === name)?.pull;
     if (kept && isUnderWay(kept)) await new Promise((done) => setTimeout(done, FOLLOW_AGAIN_MS));
     this.#followed.delete(name);
-    await this.look();
+    await this.#readModels();
     // The list is read after the end and contains the result; text that is already shown is kept.
     if (kept && !isUnderWay(kept)) this.#report(name, kept);
     this.served();
