@@ -86,6 +86,7 @@ test('a spoken question is heard by the server, and its answer is played', async
   const state = () => page.innerText('#talk-state');
   await poll(async () => /played: [\d.]+ (ms|s|min) so far/.test(await state()), state);
   await come(page, 'response.done');
+  assert.equal(await page.locator('[role=status]#count').count(), 0, 'a screen reader would read the number of events at each');
   await eventually(() => page.getAttribute('#talk', 'aria-pressed'), (pressed) => assert.equal(pressed, 'true'));
   assert.deepEqual(await axe(page), []);
   await page.click('#connect');

@@ -106,10 +106,12 @@ test('a voice is recorded, added with consent, chosen, played and removed', asyn
 
   await section.getByRole('button', { name: 'Record' }).click();
   const stop = section.getByRole('button', { name: 'Stop', exact: true });
+  const seconds = section.locator('.recorded-for');
   const told = section.locator('.voice-microphone [role=status]');
-  await poll(async () => /^([2-9]|\d\d) s$/.test(await told.innerText()), async () => `nothing is recorded: ${await told.innerText()}`);
+  await poll(async () => /^([2-9]|\d\d) s$/.test(await seconds.innerText()), async () => `nothing is recorded: ${await seconds.innerText()}`);
+  assert.equal(await told.innerText(), '', 'a screen reader would speak into the recording');
   await stop.click();
-  await section.getByText(/^Recorded \d/).waitFor();
+  await eventually(() => told.innerText(), (words) => assert.match(words, /^Recorded \d/));
   await section.getByLabel('Name').fill('Anna');
   await section.getByLabel('Language').selectOption('de');
   await section.getByLabel(/^Words of the recording/).fill('What time is it?');

@@ -149,13 +149,17 @@ function Offer({ model, mayChange, keeper }: { model: Model; mayChange: boolean;
 function PullState({ pull, name }: { pull: Pull; name: string }) {
   const part = share(pull);
   return (
-    <div class="pull" aria-live="polite">
+    <div class="pull">
       {isUnderWay(pull) && (
-        <progress aria-label={`Getting ${name}`} max={1} {...(part === null ? {} : { value: part })}>
-          {part === null ? '' : `${Math.round(part * 100)} %`}
-        </progress>
+        <>
+          <progress aria-label={`Getting ${name}`} max={1} {...(part === null ? {} : { value: part })}>
+            {part === null ? '' : `${Math.round(part * 100)} %`}
+          </progress>
+          <p class={`pull-status ${pull.state}`}>{pullStatus(pull)}</p>
+        </>
       )}
-      <p class={`pull-status ${pull.state}`}>{pullStatus(pull)}</p>
+      {/* How it ended is announced; each megabyte is not. */}
+      <div aria-live="polite">{!isUnderWay(pull) && <p class={`pull-status ${pull.state}`}>{pullStatus(pull)}</p>}</div>
     </div>
   );
 }

@@ -103,17 +103,19 @@ export function Recommended({ models, keeper }: { models: Models; keeper: ModelK
           Cancel
         </button>
       )}
-      <div class="pull" aria-live="polite">
+      <div class="pull">
         {isGettingAll && current?.pull && (
           <p class="pull-status">
             {current.title}: {pullStatus(current.pull)}
           </p>
         )}
-        {failures.map(({ title, message }) => (
-          <p key={title} class="pull-status failed">
-            {title}: {message}
-          </p>
-        ))}
+        <div aria-live="polite">
+          {failures.map(({ title, message }) => (
+            <p key={title} class="pull-status failed">
+              {title}: {message}
+            </p>
+          ))}
+        </div>
       </div>
     </div>
   );

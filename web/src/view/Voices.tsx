@@ -190,7 +190,9 @@ function Microphone({ longestMs, onRecorded }: { longestMs: number; onRecorded: 
       <button type="button" class="pill" aria-pressed={recorder !== null} onClick={() => (recorder ? recorder.stop() : void start())}>
         {recorder ? 'Stop' : 'Record'}
       </button>
-      <span role="status">{status}</span>
+      {/* Not announced: a screen reader that reads the seconds would be recorded. */}
+      {recorder && <span class="recorded-for">{status}</span>}
+      <span role="status">{recorder === null && status}</span>
     </div>
   );
 }

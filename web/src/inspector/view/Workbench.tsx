@@ -52,7 +52,8 @@ export function Workbench({ log, url, isOpen, onSend }: Props) {
             setChosen(null);
           }}
         />
-        <p class="quiet" id="count" role="status">
+        {/* No live region: it changes with every message. */}
+        <p class="quiet" id="count">
           {listed.length} of {seen.length} events{log.dropped > 0 && `, ${log.dropped} older ones are gone`}
         </p>
         <EventList entries={listed} chosen={chosen} isFollowing={frozen === null} onChoose={setChosen} />
