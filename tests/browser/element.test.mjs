@@ -61,7 +61,9 @@ for (const colorScheme of ['light', 'dark']) {
     assert.match(turn.user, /time/i);
     assert.ok(turn.latencyMs > 0, JSON.stringify(turn));
     assert.deepEqual(await axe(page), []);
-    await eventually(() => page.locator('.talk').getAttribute('aria-pressed'), (pressed) => assert.equal(pressed, 'true'));
+    await eventually(() => page.locator('.talk').getAttribute('aria-label'), (label) => assert.equal(label, 'Stop the conversation'));
+    // "Stop the conversation, pressed" would say that it has stopped.
+    assert.equal(await page.locator('.talk[aria-pressed], .small[aria-pressed]').count(), 0);
     await page.locator('.talk').focus();
     await page.keyboard.press('Enter');
     await poll(async () => (await page.locator('antiphon-voice').getAttribute('phase')) === 'idle', () => 'it does not stop');

@@ -311,7 +311,9 @@ test('the keyboard alone starts, mutes and stops a conversation', async (t) => {
   await until(page, 'the end', (hub) => hub.link === 'off');
   await page.keyboard.press('Enter');
   await until(page, 'another start', (hub) => hub.link === 'live');
-  await eventually(() => page.getAttribute('#talk', 'aria-pressed'), (pressed) => assert.equal(pressed, 'true'));
+  await eventually(() => page.getAttribute('#talk', 'aria-label'), (label) => assert.equal(label, 'Stop the conversation'));
+  // "Stop the conversation, pressed" would say that it has stopped.
+  assert.equal(await page.locator('#talk[aria-pressed], #mute[aria-pressed]').count(), 0);
   await close();
 });
 

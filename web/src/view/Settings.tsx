@@ -242,7 +242,7 @@ function Microphone({ conversation, state, chosen, onChange }: MicrophoneProps) 
       <div class="setting-more">
         <Meter name="Level of the microphone" peak={isOn ? () => conversation.levels.microphone : (test?.peak ?? null)} />
         {!isOn && (
-          <button type="button" class="pill" id="test-microphone" aria-pressed={test !== null} onClick={() => (test ? setTest(null) : void start())}>
+          <button type="button" class={`pill ${test ? 'active' : ''}`} id="test-microphone" onClick={() => (test ? setTest(null) : void start())}>
             {test ? 'Stop' : 'Test'}
           </button>
         )}

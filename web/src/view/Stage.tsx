@@ -37,7 +37,6 @@ export function Stage({ state, conversation, press, announces }: Props) {
         id="talk"
         type="button"
         class="orb"
-        aria-pressed={talking}
         aria-label={talking ? 'Stop the conversation' : 'Start talking'}
         onClick={() => void conversation.talk()}
       >
@@ -51,8 +50,7 @@ export function Stage({ state, conversation, press, announces }: Props) {
         {press ? <HoldButton press={press} held={!state.muted} disabled={state.microphone !== 'on'} /> : <button
           id="mute"
           type="button"
-          class="pill"
-          aria-pressed={state.muted}
+          class={`pill ${state.muted ? 'active' : ''}`}
           disabled={state.microphone !== 'on'}
           onClick={() => conversation.mute()}
         >

@@ -187,7 +187,7 @@ function Microphone({ longestMs, onRecorded }: { longestMs: number; onRecorded: 
 
   return (
     <div class="voice-microphone">
-      <button type="button" class="pill" aria-pressed={recorder !== null} onClick={() => (recorder ? recorder.stop() : void start())}>
+      <button type="button" class={`pill ${recorder ? 'active' : ''}`} onClick={() => (recorder ? recorder.stop() : void start())}>
         {recorder ? 'Stop' : 'Record'}
       </button>
       {/* Not announced: a screen reader that reads the seconds would be recorded. */}

@@ -58,7 +58,7 @@ svg { width: 1.5rem; height: 1.5rem; }
   border-radius: 999px;
   background: none;
 }
-.small[aria-pressed=true] { border-color: var(--warn); color: var(--warn); }
+.small.on { border-color: var(--warn); color: var(--warn); }
 [hidden] { display: none !important; }
 .captions { max-height: var(--antiphon-captions-height, 14rem); overflow-y: auto; overscroll-behavior: contain; }
 .line { margin: 0 0 .4rem; overflow-wrap: anywhere; }

@@ -324,11 +324,10 @@ export class VoiceElement extends Base {
     const isTalking = state.microphone !== 'off' || phase === 'reconnecting';
     if (this.getAttribute('phase') !== phase) this.setAttribute('phase', phase);
     this.#talk.ariaLabel = isTalking ? 'Stop the conversation' : 'Start talking';
-    this.#talk.ariaPressed = String(isTalking);
     this.#icon.setAttribute('d', isTalking ? STOP : MICROPHONE);
     setText(this.#status, STATUS[phase]);
     this.#mute.hidden = state.microphone !== 'on';
-    this.#mute.ariaPressed = String(state.muted);
+    this.#mute.classList.toggle('on', state.muted);
     setText(this.#mute, state.muted ? 'Unmute' : 'Mute');
     this.#hush.hidden = state.playback === 'idle' && state.responseId === null;
     this.#drawCaptions(state.captions, state.nSessions);

@@ -58,7 +58,7 @@ export function Waterfall({ turn }: { turn: Turn }) {
           <i class="swatch hatched" /> speculative
         </span>
         {isCut && (
-          <button type="button" class="link" aria-pressed={whole} onClick={() => setWhole(!whole)}>
+          <button type="button" class="link" onClick={() => setWhole(!whole)}>
             {whole ? 'show the wait only' : 'show all of the turn'}
           </button>
         )}

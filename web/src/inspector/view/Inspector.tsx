@@ -99,7 +99,7 @@ function TalkBar({ talking, isOpen, onToggle }: { talking: TalkState; isOpen: bo
   const { phase, fault, playedMs } = talking;
   return (
     <section class="card talk" aria-label="Microphone">
-      <button type="button" class="pill" id="talk" disabled={!isOpen} aria-pressed={phase === 'on'} onClick={onToggle}>
+      <button type="button" class={`pill ${phase === 'on' ? 'active' : ''}`} id="talk" disabled={!isOpen} onClick={onToggle}>
         {TALK_WORDS[phase]}
       </button>
       {fault === null && (

@@ -111,7 +111,7 @@ function Tools({ filter, onFilter, isPaused, waiting, onPause, onClear }: ToolsP
         <input type="checkbox" id="audio" checked={filter.showsAudio} onChange={(event) => set({ showsAudio: event.currentTarget.checked })} />
         <span>Audio</span>
       </label>
-      <button type="button" class="pill" id="pause" aria-pressed={isPaused} onClick={onPause}>
+      <button type="button" class={`pill ${isPaused ? 'active' : ''}`} id="pause" onClick={onPause}>
         {isPaused ? `Go on (${waiting} new)` : 'Pause'}
       </button>
       <button type="button" class="pill" id="clear" onClick={onClear}>
