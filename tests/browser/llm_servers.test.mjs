@@ -86,7 +86,7 @@ test('a language model that is started later is found by the panel, connected, a
   await says(page, '#recommended', /Whisper base[\s\S]*Piper/);
   ollama.has = true;
   await stage.getByRole('button', { name: 'Look again' }).click();
-  await stage.getByText('Ollama on this machine').waitFor();
+  await stage.getByText('Ollama on the hub’s machine').waitFor();
   await stage.getByRole('button', { name: 'Connect llama3.2:latest' }).click();
   await stage.locator('.llm-kept').waitFor();
   await eventually(() => stage.locator('.engine-stage-now').innerText(), (words) => assert.match(words, /llama3.2:latest/));
@@ -107,7 +107,7 @@ for (const isLive of [false, true]) {
     const { page, close } = await openPage(t, { url, microphone: silence });
     const found = page.locator('#found-model');
     await found.waitFor();
-    await says(page, '#found-model', /llama3.2:latest[\s\S]*Ollama on this machine/);
+    await says(page, '#found-model', /llama3.2:latest[\s\S]*Ollama on the hub’s machine/);
     assert.deepEqual(await axeInBothThemes(page), []);
     if (isLive) {
       await page.click('#talk');

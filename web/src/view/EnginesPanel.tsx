@@ -102,7 +102,7 @@ function nowNote(engine: string): string {
 
 /** How fast the model is on the hub's machine. */
 function waitNote({ stage, waitMs, bothMs }: Stage): string {
-  return `${stage === 'tts' ? 'First sound' : 'Transcript'} after ${waitMs} ms on this machine, ${bothMs} ms where two wait at once`;
+  return `${stage === 'tts' ? 'First sound' : 'Transcript'} after ${waitMs} ms on the hub’s machine, ${bothMs} ms where two wait at once`;
 }
 
 function PassedOver({ stage }: { stage: Stage }) {
@@ -111,7 +111,7 @@ function PassedOver({ stage }: { stage: Stage }) {
     <ul class="passed-over">
       {stage.passedOver.map(({ model, why, slow }) => (
         <li key={model}>
-          <b>{model}</b> is here and {slow ? 'too slow for this machine' : 'cannot be used'}: {why}
+          <b>{model}</b> is here and {slow ? 'too slow for the hub’s machine' : 'cannot be used'}: {why}
         </li>
       ))}
     </ul>

@@ -31,7 +31,7 @@ export default function FoundModel({ conversation }: { conversation: Conversatio
         <p>
           <b>{model}</b>
         </p>
-        <p class="offer-note">{server.name} on this machine serves it.</p>
+        <p class="offer-note">{server.name} on the hub’s machine serves it.</p>
       </div>
       <button type="button" class="pill get" disabled={busy} aria-label={`Connect ${model}`} onClick={() => void connect()}>
         {busy ? 'Connecting …' : 'Connect'}

@@ -26,7 +26,7 @@ export function LanguageModels({ llm, keeper }: { llm: LlmServers; keeper: Model
       {servers.map((server) => (
         <div key={server.port} class="llm-server" data-port={server.port}>
           <p class="engine-stage-plain">
-            {server.name} on this machine, port {server.port}
+            {server.name} on the hub’s machine, port {server.port}
           </p>
           {server.problem && <p class="offer-lacks">{server.problem}</p>}
           <ul>
