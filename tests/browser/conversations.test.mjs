@@ -99,6 +99,7 @@ test('the switch that keeps nothing deletes what was kept', async (t) => {
   await page.uncheck('#keeps');
   await eventually(() => stored(page), (kept) => assert.deepEqual(kept, []));
   await eventually(() => page.isDisabled('#save-wav'), assert.ok);
+  await eventually(() => page.innerText('#conversations [role=status]'), (words) => assert.equal(words, 'No sound is kept.'));
   await page.keyboard.press('Escape');
   await ask(page, 'What is two plus two?', 2);
   await page.reload();

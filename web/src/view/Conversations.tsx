@@ -57,7 +57,7 @@ export default function Conversations({ keeper, onKeeps, onClose }: Props) {
           </button>
         </div>
         <p class="hint" role="status">
-          {outcome || (isEmpty || sound.isEmpty ? 'There is no sound yet.' : 'Sound: WAV, you on the left, Antiphon on the right.')}
+          {outcome || (!isEmpty && !sound.isEmpty ? 'Sound: WAV, you on the left, Antiphon on the right.' : keeper.keeps ? 'There is no sound yet.' : 'No sound is kept.')}
           {!isEmpty && !sound.isEmpty && sound.startMs > 0 && ` It begins at ${clock(sound.startMs)}: what was said before is not in memory any more.`}
         </p>
       </section>
