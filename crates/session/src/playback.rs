@@ -1,7 +1,8 @@
 //! Reply audio that waits for its time: the paced queue of a session whose audio is not in events.
 //!
-//! The client's side of a session puts packets in and takes out what is due. One item sounds at a time: audio of others,
-//! such as that of a response beside the conversation, waits for its end. Sends nothing and reads no clock.
+//! The client's side of a session puts packets in and takes out what is due. One item sounds at a time: audio of
+//! others, such as that of a response beside the conversation, waits for its end, or until it is late. Sends nothing and
+//! reads no clock.
 
 use super::output::OutputAudio;
 use super::snapshot::{StoredFrame, StoredPlayback, StoredQueued};
@@ -27,6 +28,10 @@ const MAX_LEAVING: usize = 3_000;
 
 /// An estimate of when audio sounds is this coarse, in samples at 16 kHz: 300 ms of frames, windows and wall time.
 const PLAYHEAD_TOLERANCE: Samples = Samples(4_800);
+
+/// The silence of the item that sounds, of which nothing waits, after which another one may sound: its model or its
+/// voice is late.
+const LATE: Duration = Duration::from_secs(2);
 
 /// A frame of the binary mode.
 const FRAME: Duration = Duration::from_millis(20);
@@ -176,13 +181,20 @@ impl Playback {
     }
 
     /// The place of what leaves next. `None`: nothing waits, or only what waits for the end of the item that sounds.
-    fn next_place(&self) -> Option<usize> {
-        let place = match &self.sounding {
-            Some(sounding) => self.waiting.iter().position(|piece| piece.item == sounding.item),
-            None => (!self.waiting.is_empty()).then_some(0),
-        };
+    fn next_place(&self, dialog: &Dialog, now: Timestamp) -> Option<usize> {
+        let first = (!self.waiting.is_empty()).then_some(0);
+        let Some(sounding) = &self.sounding else { return first };
+        let own = self.waiting.iter().position(|piece| piece.item == sounding.item);
         // No more is pulled then, so that the rest of the item would not come.
-        place.or_else(|| (self.waiting.len() >= MAX_OF_ALL).then_some(0))
+        let is_full = self.waiting.len() >= MAX_OF_ALL;
+        let is_late = || self.late_from(dialog).is_some_and(|from| from <= now);
+        own.or_else(|| first.filter(|_| is_full || is_late()))
+    }
+
+    /// When the item that sounds is late, if nothing of it comes until then. `None`: none sounds, or it is held.
+    fn late_from(&self, dialog: &Dialog) -> Option<Timestamp> {
+        let spoken = dialog.history().spoken(&self.sounding.as_ref()?.item)?;
+        Some(spoken.playhead().ends_at()? + LATE)
     }
 
     /// Playback stood still for `by`.
@@ -192,7 +204,10 @@ impl Playback {
 
     /// When the next frame may leave.
     pub(super) fn next_due(&self, dialog: &Dialog, now: Timestamp) -> Option<Timestamp> {
-        let first = self.waiting.get(self.next_place()?)?;
+        let Some(place) = self.next_place(dialog, now) else {
+            return self.late_from(dialog).filter(|_| !self.waiting.is_empty());
+        };
+        let first = self.waiting.get(place)?;
         match (&first.what, dialog.history().spoken(&first.item)) {
             (QueuedItem::Audio(_), Some(spoken)) => self.pacer.next_due(spoken.playhead(), now),
             // The end of an item, or speech that the history has forgotten.
@@ -202,7 +217,7 @@ impl Playback {
 
     /// What may leave next. A frame that is taken counts as sent: the lead bounds what the client has of it.
     pub(super) fn take_due(&mut self, dialog: &Dialog, now: Timestamp) -> Option<DueOutput> {
-        let place = self.next_place()?;
+        let place = self.next_place(dialog, now)?;
         let first = self.waiting.get(place)?;
         if let (QueuedItem::Audio(packet), Some(spoken)) = (&first.what, dialog.history().spoken(&first.item))
             && self.pacer.budget(spoken.playhead(), now) < packet.n
@@ -244,7 +259,9 @@ impl Playback {
 mod tests {
     use super::*;
     use crate::opening::Opening;
+    use crate::output::AudioMode;
     use crate::testing::begun;
+    use antiphon_dialog::{Action, Command, Event, ResponseRequest};
 
     fn packet(n: u64) -> Packet {
         Packet { payload: vec![0; 2].into(), offset: Samples::ZERO, n: Samples(n) }
@@ -289,6 +306,62 @@ mod tests {
         push(&mut playback, 2);
         assert_eq!(playback.item_made(end()), Some(end()));
         assert_eq!(leaves(&mut playback, &dialog), ["item_2"]);
+    }
+
+    /// The dialog of a session whose audio is in frames.
+    fn framed() -> Dialog {
+        begun(Opening { mode: AudioMode::Pcm16, ..Opening::default() }).1.dialog
+    }
+
+    /// A response beside the conversation that has begun to speak, and its item.
+    fn begins(dialog: &mut Dialog) -> (ResponseId, ItemId) {
+        let now = Timestamp::ZERO;
+        let request = ResponseRequest { out_of_band: true, ..ResponseRequest::default() };
+        let command = Command::CreateResponse(Box::new(request));
+        let actions = dialog.step(now, Event::Client { event_id: None, command });
+        let started = actions.into_iter().find_map(|action| match action {
+            Action::StartResponse(work) => Some(work.response),
+            _ => None,
+        });
+        let response = started.expect("nothing is awaited");
+        dialog.step(now, Event::Text { response: response.clone(), text: "Yes.".into() });
+        let (item, _) = dialog.speaking_item(&response).expect("it speaks");
+        (response, item)
+    }
+
+    /// 20 ms of the response are made, and wait.
+    fn made(dialog: &mut Dialog, playback: &mut Playback, response: &ResponseId, item: &ItemId) {
+        let n = Samples(480);
+        let event = Event::AudioGenerated { response: response.clone(), n, quiet: Samples::ZERO };
+        dialog.step(Timestamp::ZERO, event);
+        playback.push(response.clone(), item.clone(), packet(n.0));
+    }
+
+    /// Lets a frame leave that is due. Returns its item.
+    fn leave(playback: &mut Playback, dialog: &mut Dialog, now: Timestamp) -> Option<ItemId> {
+        let Some(DueOutput::Audio { audio, n, .. }) = playback.take_due(dialog, now) else { return None };
+        dialog.step(now, Event::AudioSent { item: audio.item.clone(), n });
+        Some(audio.item)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn another_item_sounds_where_nothing_more_of_the_one_that_sounds_comes() {
+        let mut dialog = framed();
+        let mut playback = Playback::new(Duration::ZERO);
+        let (first, one) = begins(&mut dialog);
+        let (second, other) = begins(&mut dialog);
+        made(&mut dialog, &mut playback, &first, &one);
+        made(&mut dialog, &mut playback, &second, &other);
+        let ms = Timestamp::from_ms;
+        assert_eq!(leave(&mut playback, &mut dialog, ms(0)), Some(one.clone()));
+        assert_eq!(leave(&mut playback, &mut dialog, ms(20)), None);
+        assert_eq!(playback.next_due(&dialog, ms(20)), Some(ms(20 + 2_000)));
+        assert_eq!(leave(&mut playback, &mut dialog, ms(2_019)), None);
+        assert_eq!(playback.next_due(&dialog, ms(2_020)), Some(ms(2_020)));
+        assert_eq!(leave(&mut playback, &mut dialog, ms(2_020)), Some(other.clone()));
+        made(&mut dialog, &mut playback, &first, &one);
+        made(&mut dialog, &mut playback, &second, &other);
+        assert_eq!(leave(&mut playback, &mut dialog, ms(2_100)), Some(other), "now the first one waits");
     }
 
     #[tokio::test(start_paused = true)]
