@@ -246,7 +246,16 @@ impl Playback {
         });
         let estimate = position + SampleRate::HZ_16000.samples_in(ahead);
         let end = self.sounded_by;
+        if self.waits_behind_another(item, dialog) {
+            return estimate.max(end);
+        }
         if estimate.0.abs_diff(end.0) < PLAYHEAD_TOLERANCE.0 { end } else { estimate }
+    }
+
+    /// Whether nothing of the item was sent, and audio of another one comes first.
+    fn waits_behind_another(&self, item: &ItemId, dialog: &Dialog) -> bool {
+        let is_unsent = dialog.history().spoken(item).is_some_and(|spoken| spoken.playhead().n_sent() == Samples::ZERO);
+        is_unsent && self.waiting.iter().any(|piece| piece.item != *item)
     }
 
     /// The reply made so far will have sounded by then, in turn time.
@@ -362,6 +371,20 @@ mod tests {
         made(&mut dialog, &mut playback, &first, &one);
         made(&mut dialog, &mut playback, &second, &other);
         assert_eq!(leave(&mut playback, &mut dialog, ms(2_100)), Some(other), "now the first one waits");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn audio_behind_that_of_another_item_sounds_at_its_end() {
+        let mut dialog = framed();
+        let mut playback = Playback::new(Duration::ZERO);
+        let (first, one) = begins(&mut dialog);
+        let (_, other) = begins(&mut dialog);
+        made(&mut dialog, &mut playback, &first, &one);
+        playback.sounds_until(Samples(16_000));
+        let sounds_at = |playback: &Playback| playback.sounds_at(&other, &dialog, Samples(100), Timestamp::ZERO);
+        assert_eq!(sounds_at(&playback), Samples(16_000));
+        playback.drop_audio(&first);
+        assert_eq!(sounds_at(&playback), Samples(100), "nothing comes before it");
     }
 
     #[tokio::test(start_paused = true)]
