@@ -75,9 +75,11 @@ impl Day<'_> {
 pub(super) fn name(core: &str, tail: &str, before: &str, after: &str) -> Option<String> {
     let is_day = |word: &str| {
         let word = word.trim_end_matches(|c: char| !c.is_ascii_digit());
-        // "Jan 3-5".
-        let first = word.split(['-', '–']).next().unwrap_or_default();
-        first.len() <= 4 && number(first).is_some()
+        match word.split_once(['-', '–']) {
+            // "Jan 3-5", but "Jan 555-1234".
+            Some((first, last)) => [first, last].iter().all(|day| day.len() <= 2 && number(day).is_some()),
+            None => word.len() <= 4 && number(word).is_some(),
+        }
     };
     let has_dot = tail.starts_with('.') && !tail.starts_with("..");
     let is_sure = has_dot || core.starts_with(char::is_uppercase) && (is_day(before) || is_day(after));

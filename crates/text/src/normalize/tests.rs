@@ -151,6 +151,7 @@ fn times_are_said_however_they_are_written() {
     check("9am-5pm, 10:30-11:00 and 9-5pm", "9 a.m. to 5 p.m., 10 30 to 11 o'clock and 9 to 5 p.m.");
     check("Mon-Fri", "Monday to Friday");
     check("Jan 3-5 or Dec 25–27", "January 3 to 5 or December 25 to 27");
+    check("Ask Jan 555-1234", "Ask Jan 5 5 5, 1 2 3 4");
     check(
         "Mon – Fri, 9 - 5 p.m., Sat. - Sun. off (Tue – Thu).",
         "Monday to Friday, 9 to 5 p.m., Saturday to Sunday off, Tuesday to Thursday.",
