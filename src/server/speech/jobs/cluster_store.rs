@@ -647,6 +647,19 @@ impl ClusterStore {
         });
     }
 
+    /// Removes a text in the background, if no job of this id names it.
+    fn discard_unnamed(&self, id: &str, text: String) {
+        let store = self.clone();
+        let id = id.to_owned();
+        self.tasks.spawn(async move {
+            let Ok(record) = store.jetstream.jobs().get(&id).await else { return };
+            let found = record.and_then(|record| JobRecord::read(&record.value).ok());
+            if found.is_none_or(|found| found.request != text) {
+                store.discard(vec![text]);
+            }
+        });
+    }
+
     fn index(&self) -> std::sync::MutexGuard<'_, Index> {
         self.index.lock().expect("no panic while locked")
     }
@@ -678,7 +691,11 @@ impl JobStore for ClusterStore {
         let revision = match made {
             Ok(revision) => revision,
             Err(error) => {
-                self.discard(vec![request]);
+                match &error {
+                    // It may have been made: then the next request with this idempotency key gets it.
+                    RecordError::Away(_) if stored.digest.is_some() => self.discard_unnamed(id, request),
+                    _ => self.discard(vec![request]),
+                }
                 // The same request came at the same time.
                 if error == RecordError::Conflict
                     && stored.digest.is_some()

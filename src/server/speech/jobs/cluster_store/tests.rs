@@ -114,6 +114,23 @@ async fn an_attempt_that_lost_its_job_removes_only_what_the_next_one_does_not_us
 }
 
 #[tokio::test]
+async fn the_text_of_a_job_that_was_made_without_an_answer_stays() {
+    let (_server, one, two) = hubs().await;
+    one.add("job_a", JobOwner { key: None, max_open: usize::MAX }, &spec(), None).await.expect("added");
+    let (stored, _) = one.record("job_a").await.expect("read").expect("there");
+    let other = "job_a/text-0".to_owned();
+    one.jetstream.audio().put(&other, b"of a request that made none", Some(UNFINISHED_FOR)).await.expect("kept");
+    for text in [stored.request, other] {
+        one.discard_unnamed("job_a", text);
+    }
+    one.tasks.close();
+    timeout(SOON, one.tasks.wait()).await.expect("removed");
+    assert_eq!(one.jetstream.audio().count().await, Ok(1), "the job's");
+    let (_claim, text) = next(&two).await;
+    assert_eq!(text.chunks, spec().chunks);
+}
+
+#[tokio::test]
 async fn a_write_without_an_answer_is_known_by_what_it_wrote() {
     let (_server, one, _two) = hubs().await;
     one.add("job_a", JobOwner { key: None, max_open: usize::MAX }, &spec(), None).await.expect("added");
