@@ -267,7 +267,11 @@ impl JobStore for DiskStore {
     async fn next(&self, stop: &CancellationToken) -> Option<(Box<dyn HeldJob>, SpeechSpec)> {
         while !stop.is_cancelled() {
             let idle = match self.run(|store| store.take(now())).await {
-                Ok(Some((job, spec))) => return Some((Box::new(DiskJob::new(self, job)), spec)),
+                Ok(Some((job, spec))) => {
+                    // There may be more: two jobs that are added before a worker waits wake one.
+                    self.0.work.notify_one();
+                    return Some((Box::new(DiskJob::new(self, job)), spec));
+                }
                 Ok(None) => SWEEP,
                 // It was reported where it happened; another try may find the disk in a better state.
                 Err(_) => AGAIN,
