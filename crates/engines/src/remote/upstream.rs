@@ -319,6 +319,12 @@ impl Attempt {
         self
     }
 
+    /// Its first output may take longer than usual by this time.
+    pub fn longer_by(mut self, time: Duration) -> Self {
+        self.late_after = self.late_after.map(|late_after| late_after + time);
+        self
+    }
+
     /// Waits for the request's first output. Where another engine takes over, a wait that is late ends once the breaker opens,
     /// because of other requests that were late; `None` then.
     pub async fn first<T>(&self, output: impl Future<Output = T>) -> Option<T> {
@@ -523,6 +529,19 @@ mod tests {
         advance(31 * MS).await;
         drop(given_up);
         assert_eq!(state(&upstream), BreakerState::Open);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_request_that_may_take_longer_is_late_by_its_own_time() {
+        let upstream = Upstream::new(1_000, 10_000 * MS, true);
+        for (given_up_after, expected) in [(5_900 * MS, BreakerState::Closed), (6_100 * MS, BreakerState::Open)] {
+            for _ in 0..OPENS_AFTER_WITH_FALLBACK {
+                let attempt = upstream.admit(None).expect("closed").longer_by(5_000 * MS);
+                advance(given_up_after).await;
+                drop(attempt);
+            }
+            assert_eq!(state(&upstream), expected, "{given_up_after:?}");
+        }
     }
 
     #[tokio::test(start_paused = true)]

@@ -76,13 +76,16 @@ impl OpenAiStt {
             return Ok(Transcript::default());
         }
         let away = |reason: String| SttError::Away(format!("{}: {reason}", self.server.host()));
-        let mut attempt = self.upstream.admit(options.meter.requester()).map_err(|open| away(open.to_string()))?;
+        let attempt = self.upstream.admit(options.meter.requester()).map_err(|open| away(open.to_string()))?;
         let deadline = self.deadline.of(pcm.len(), is_queued);
+        let mut attempt = attempt.longer_by(deadline - self.deadline.usual);
         let file = Bytes::from(wav::write(&Pcm { rate: RATE, samples: pcm }));
         let Some(result) = attempt.first(self.ask(&file, &options, deadline)).await else {
             return Err(away("it is late, as other requests are".into()));
         };
         match &result {
+            // What a long segment of a file takes is no measure of how late an answer to a speaker is.
+            Ok(_) if is_queued => attempt.responds(),
             Ok(_) => attempt.answered(),
             Err(error) => attempt.failed(fault_of(error)),
         }

@@ -362,7 +362,10 @@ impl<D: Dialect> Utterance<D> {
             };
             let late = || Err(SttError::Away(format!("{host}: it is late, as other requests are")));
             self.reported(settled.unwrap_or_else(late))?;
-            self.call.server.upstream.measured(asked.elapsed());
+            // What a long segment of a file takes is no measure of how late an answer to a speaker is.
+            if !self.call.is_queued {
+                self.call.server.upstream.measured(asked.elapsed());
+            }
         }
         if let Some(attempt) = &mut self.attempt {
             attempt.answered();

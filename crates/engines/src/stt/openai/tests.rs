@@ -113,6 +113,7 @@ async fn a_segment_of_a_file_has_time_by_its_length() {
     let mut queued = engine.open_queued(SttOptions::default()).await.await.expect("never busy");
     queued.push(vec![7; 16_000]).await.expect("room");
     assert_eq!(queued.finish().await.expect("a transcript").text, "late", "8.4 s for a second of audio");
+    assert_eq!(engine.hedge_delay(), Some(Duration::from_secs(1)), "it is no measure of live answers");
     assert!(hear(&engine).await.expect_err("it is spoken live").contains("no answer within 400ms"));
 }
 

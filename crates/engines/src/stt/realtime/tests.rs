@@ -431,6 +431,7 @@ async fn a_segment_of_a_file_has_time_by_its_length() {
             Err(error) => panic!("{error}"),
         }
     }
+    assert_eq!(engine.hedge_delay(), Some(Duration::from_secs(1)), "it is no measure of live answers");
 }
 
 #[tokio::test(start_paused = true)]
