@@ -228,7 +228,7 @@ test('a full hub says so before it asks for the microphone', async (t) => {
   }, seats);
   await page.click('#talk');
   await page.waitForSelector('#notice[data-kind=link]');
-  await says(page, '#notice', /seats are taken/i);
+  await says(page, '#notice', /has no room/);
   await until(page, 'no session', (hub) => hub.link === 'off');
   // A seat becomes free: the message's own button gets it.
   await holder.close();

@@ -24,7 +24,7 @@ describe('problems', () => {
 
   it('are counted down where they end, and promise nothing that the page cannot know', () => {
     expect(noticeOf({ kind: 'reconnecting', why: null, untilMs: 400 })).toMatchObject({ untilMs: 400, action: 'reconnect' });
-    expect(noticeOf({ kind: 'reconnecting', why: { kind: 'full', sessions: 3 }, untilMs: 1 })?.title).toBe('All seats are taken');
+    expect(noticeOf({ kind: 'reconnecting', why: { kind: 'full', sessions: 3 }, untilMs: 1 })?.title).toBe('The hub has no room');
     for (const kind of ['reconnecting', 'resuming'] as const) {
       const notice = noticeOf({ kind, why: null, untilMs: 1 });
       expect(notice?.text).toContain('{s} s');
@@ -34,7 +34,8 @@ describe('problems', () => {
 
   it('say of a hub that takes no conversations what is known, not why', () => {
     // It may be overloaded long before it is full, and not ready long after its engines are loaded.
-    expect(noticeOf({ kind: 'full', sessions: 3 })?.text).not.toContain('maximum');
+    const full = noticeOf({ kind: 'full', sessions: 3 });
+    expect(`${full?.title} ${full?.text}`).not.toMatch(/maximum|taken/);
     expect(noticeOf({ kind: 'loading' })?.text).toContain('workers');
   });
 

@@ -83,7 +83,7 @@ export function noticeOf(problem: Problem | null): Notice | null {
     case 'audio-blocked':
       return hub('Audio could not be started', 'The browser did not load a part of this page. Reload it, and try another browser if that does not help.');
     case 'full':
-      return link('All seats are taken', `The hub is serving ${problem.sessions} conversations and has no room for another one now. Try again in a moment.`, 'retry');
+      return link('The hub has no room', `The hub is serving ${problem.sessions} conversations and takes no further one now. Try again in a moment.`, 'retry');
     case 'loading':
       return { ...link('The hub is not ready', 'It takes no conversations at the moment: engines are loading, workers are missing, or it is about to stop. This page continues automatically.', null), tone: 'info' };
     case 'unreachable':

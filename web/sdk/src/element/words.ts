@@ -38,9 +38,9 @@ export function wordsOf(problem: Problem): string {
     case 'audio-blocked':
       return 'Audio could not be started: this page does not permit a part of it.';
     case 'full':
-      return 'All places are taken. Try again in a moment.';
+      return 'There is no room for this conversation now. Try again in a moment.';
     case 'loading':
-      return 'The assistant is getting ready. This continues by itself.';
+      return 'The assistant is not ready. This continues by itself.';
     case 'unreachable':
       return 'The assistant does not answer. Try again in a moment.';
     case 'origin':

@@ -1,0 +1,9 @@
+// What the element says of problems.
+import { expect, it } from 'vitest';
+import { wordsOf } from '../src/element/words.js';
+
+it('says of a hub that takes no conversations what is known, not why', () => {
+  // It may be overloaded long before it is full, and not ready long after its engines are loaded.
+  expect(wordsOf({ kind: 'full', sessions: 3 })).toBe('There is no room for this conversation now. Try again in a moment.');
+  expect(wordsOf({ kind: 'loading' })).toBe('The assistant is not ready. This continues by itself.');
+});
