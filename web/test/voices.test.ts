@@ -1,6 +1,7 @@
 // What the hub says of its custom voices, and what is sent to it.
-import { describe, expect, it } from 'vitest';
+import { afterEach, describe, expect, it, vi } from 'vitest';
 import { type Draft, STATEMENT, formOf, libraryFrom, missing, refusal, seconds } from '../src/voices/data';
+import { VoiceKeeper } from '../src/voices/keeper';
 
 const body = {
   voices: [{ id: 'tone', name: 'Tone', language: 'en' }],
@@ -53,5 +54,24 @@ describe('words', () => {
     expect([1000, 12500, 999].map(seconds)).toEqual(['1 s', '12.5 s', '1 s']);
     expect(refusal(400, { error: { message: 'It is silent.' } })).toBe('It is silent.');
     expect(refusal(502, '<html>')).toBe('The hub answered 502.');
+  });
+});
+
+describe('an error', () => {
+  afterEach(() => vi.unstubAllGlobals());
+
+  it('is forgotten when a view opens again', async () => {
+    vi.stubGlobal('document', { baseURI: 'http://hub.example/' });
+    vi.stubGlobal('location', { hash: '' });
+    vi.stubGlobal('sessionStorage', { getItem: () => null });
+    vi.stubGlobal('fetch', async () => {
+      throw new TypeError('no hub');
+    });
+    const keeper = new VoiceKeeper(() => {});
+    await keeper.look();
+    expect(keeper.fault).toBe('The hub does not answer.');
+    vi.stubGlobal('fetch', async () => new Response(JSON.stringify(body)));
+    await keeper.look();
+    expect([keeper.fault, keeper.library?.voices.length]).toEqual([null, 2]);
   });
 });

@@ -65,7 +65,13 @@ export class VoiceKeeper {
     return () => this.#listeners.delete(listener);
   }
 
+  /** Reads the voices for a view that opens. */
   async look(): Promise<void> {
+    this.#fault = null;
+    await this.#readVoices();
+  }
+
+  async #readVoices(): Promise<void> {
     const answer = await this.#ask('v1/audio/voices', 'GET');
     if (answer === null) return;
     this.#library = libraryFrom(await answer.json());
@@ -79,7 +85,7 @@ export class VoiceKeeper {
     this.#draw();
     const { status, body } = await this.#upload(formOf(draft));
     if (status === 200) {
-      await this.look();
+      await this.#readVoices();
       this.changed();
       this.#notice = `${draft.name.trim()} can speak now: choose it as the voice.`;
     } else this.#fault = status === 0 ? 'The hub does not answer.' : refusal(status, body);
@@ -92,7 +98,7 @@ export class VoiceKeeper {
     this.#begin();
     const removed = await this.#ask(`v1/audio/voices/${encodeURIComponent(voice.id)}`, 'DELETE');
     if (removed === null) return;
-    await this.look();
+    await this.#readVoices();
     this.changed();
     this.#notice = `${voice.name} was removed.`;
     this.#draw();
