@@ -580,7 +580,7 @@ mod tests {
         };
         let mut ingress = Ingress::new(Arc::new(FakeVad), Format::Pcm16, turns, Recorder::default());
         // Voiced for 48 ms of every 96.
-        let sample = |i: usize| if i / (24 * 48) % 2 == 0 { 5_000i16 } else { 0 };
+        let sample = |i: usize| if (i / (24 * 48)).is_multiple_of(2) { 5_000i16 } else { 0 };
         let audio: Vec<u8> = (0..24 * 5_000).map(sample).flat_map(i16::to_le_bytes).collect();
         ingress.push(&audio).expect("whole samples");
         let voiced = loop {
