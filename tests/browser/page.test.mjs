@@ -218,6 +218,9 @@ test('a full hub says so before it asks for the microphone', async (t) => {
   const { page, close } = await openPage(t, { url: HUB_URL, microphone: questionMic });
   const { max_sessions: seats } = await page.evaluate(async () => (await fetch('readyz')).json());
   assert.ok(seats <= 200, `start the hub with at most 200 sessions for this test, not ${seats}`);
+  const taken = () => page.evaluate(async () => (await (await fetch('readyz')).json()).sessions);
+  // A session of the test before would leave its seat later.
+  await poll(async () => (await taken()) === 0, async () => `seats are taken: ${await taken()}`);
   const holder = await page.context().newPage();
   await holder.goto(HUB_URL);
   await holder.evaluate(async (n) => {
@@ -232,7 +235,6 @@ test('a full hub says so before it asks for the microphone', async (t) => {
   await until(page, 'no session', (hub) => hub.link === 'off');
   // A seat becomes free: the message's own button gets it.
   await holder.close();
-  const taken = () => page.evaluate(async () => (await (await fetch('readyz')).json()).sessions);
   await poll(async () => (await taken()) < seats, async () => `the seats stay taken: ${await taken()}`);
   await page.click('#notice .pill');
   await until(page, 'a conversation', (hub) => hub.link === 'live');
