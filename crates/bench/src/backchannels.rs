@@ -275,6 +275,8 @@ struct RecognizerResults {
     held: Waits,
     by_words: Waits,
     by_length: Waits,
+    /// Interruptions that stopped the reply later than [`BY_WORDS_P95_MS`].
+    late: Vec<String>,
     wrong: Vec<String>,
 }
 
@@ -293,6 +295,12 @@ impl RecognizerResults {
             add(&mut self.held, outcome.held);
             if let (Kind::Interruption(_), Some(wait)) = (interjection.kind, since_decided) {
                 self.by_words.push(wait);
+                if wait.as_secs_f64() * 1e3 > BY_WORDS_P95_MS {
+                    let Interjection { voice, text, .. } = interjection;
+                    let wait_ms = wait.as_millis();
+                    self.late
+                        .push(format!("late: {voice}, {text:?} stopped the reply {wait_ms} ms after it was decided"));
+                }
             }
         }
         if !is_right {
@@ -326,6 +334,7 @@ impl RecognizerResults {
                 section.percentile(what, waits, 95.0, Some(bound));
             }
         }
+        section.notes.extend(self.late);
         section.notes.extend(self.wrong);
     }
 }

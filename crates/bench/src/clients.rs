@@ -66,11 +66,13 @@ struct HubResources {
 impl HubResources {
     async fn by(hub: &Hub) -> Result<Self, BenchError> {
         sleep(SETTLE).await;
+        // Before the connection for the metrics is one of the files.
+        let files = hub.process.files()?;
         let metrics = async { reqwest::get(format!("{}/metrics", hub.url)).await?.text().await };
         let metrics = metrics.await.map_err(|_| BenchError::hub("does not show its metrics"))?;
         let tasks = metrics.lines().find_map(|line| line.strip_prefix("antiphon_tasks ")?.parse().ok());
         let tasks = tasks.ok_or_else(|| BenchError::hub("does not show its tasks"))?;
-        Ok(Self { anonymous: hub.process.anonymous()?, files: hub.process.files()?, tasks })
+        Ok(Self { anonymous: hub.process.anonymous()?, files, tasks })
     }
 }
 
