@@ -648,14 +648,16 @@ impl ClusterStore {
     }
 
     /// Removes a text in the background, if no job of this id names it.
-    fn discard_unnamed(&self, id: &str, text: String) {
+    fn discard_unnamed_text(&self, id: &str, text: String) {
         let store = self.clone();
         let id = id.to_owned();
         self.tasks.spawn(async move {
             let Ok(record) = store.jetstream.jobs().get(&id).await else { return };
-            let found = record.and_then(|record| JobRecord::read(&record.value).ok());
-            if found.is_none_or(|found| found.request != text) {
-                store.discard(vec![text]);
+            match record.map(|record| JobRecord::read(&record.value)) {
+                // A newer hub can read it.
+                Some(Err(_)) => {}
+                Some(Ok(found)) if found.request == text => {}
+                Some(Ok(_)) | None => store.discard(vec![text]),
             }
         });
     }
@@ -693,7 +695,7 @@ impl JobStore for ClusterStore {
             Err(error) => {
                 match &error {
                     // It may have been made: then the next request with this idempotency key gets it.
-                    RecordError::Away(_) if stored.digest.is_some() => self.discard_unnamed(id, request),
+                    RecordError::Away(_) if stored.digest.is_some() => self.discard_unnamed_text(id, request),
                     _ => self.discard(vec![request]),
                 }
                 // The same request came at the same time.
@@ -835,7 +837,7 @@ impl HeldJob for Claim {
         match &kept {
             Ok(()) => {}
             Err(Stop::Gone | Stop::Failed(_)) => self.store.discard(vec![name]),
-            Err(Stop::Moved | Stop::Revoked) => self.discard_unnamed(name),
+            Err(Stop::Moved | Stop::Revoked) => self.discard_unnamed_chunk(name),
         }
         kept
     }
@@ -1024,7 +1026,7 @@ impl Claim {
 
     /// Removes a chunk's samples in the background, if another attempt has the job and its record does not name them. That
     /// attempt goes on behind them where the write that named them was made and only its answer was lost.
-    fn discard_unnamed(&self, chunk: String) {
+    fn discard_unnamed_chunk(&self, chunk: String) {
         let store = self.store.clone();
         let id = self.id.clone();
         let attempt = self.attempt.clone();

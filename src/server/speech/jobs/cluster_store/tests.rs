@@ -121,13 +121,27 @@ async fn the_text_of_a_job_that_was_made_without_an_answer_stays() {
     let other = "job_a/text-0".to_owned();
     one.jetstream.audio().put(&other, b"of a request that made none", Some(UNFINISHED_FOR)).await.expect("kept");
     for text in [stored.request, other] {
-        one.discard_unnamed("job_a", text);
+        one.discard_unnamed_text("job_a", text);
     }
     one.tasks.close();
     timeout(SOON, one.tasks.wait()).await.expect("removed");
     assert_eq!(one.jetstream.audio().count().await, Ok(1), "the job's");
     let (_claim, text) = next(&two).await;
     assert_eq!(text.chunks, spec().chunks);
+}
+
+#[tokio::test]
+async fn the_text_of_a_job_that_only_a_newer_hub_can_read_stays() {
+    let (_server, one, _two) = hubs().await;
+    one.add("job_a", JobOwner { key: None, max_open: usize::MAX }, &spec(), None).await.expect("added");
+    let (stored, revision) = one.record("job_a").await.expect("read").expect("there");
+    let text = stored.request.clone();
+    let newer = JobRecord { schema: SCHEMA + 1, ..stored };
+    one.jetstream.jobs().update("job_a", &newer.bytes(), revision, None).await.expect("written");
+    one.discard_unnamed_text("job_a", text);
+    one.tasks.close();
+    timeout(SOON, one.tasks.wait()).await.expect("ended");
+    assert_eq!(one.jetstream.audio().count().await, Ok(1));
 }
 
 #[tokio::test]
