@@ -6,6 +6,7 @@ use super::{CliError, Settings, blocking, own_hub, print, say};
 use crate::assembly::{self, EnginesError};
 use crate::config::Config;
 use antiphon_engine_api::llm::Llm;
+use antiphon_engine_api::tts::Voice;
 use antiphon_engines::llm::ASSISTANT;
 use antiphon_rehearsal::{Caller, RehearsalError, Report, Scenario, junit, page, rehearse};
 use antiphon_telemetry::with_causes;
@@ -23,8 +24,9 @@ Examples:
   antiphon rehearse booking.toml --url ws://127.0.0.1:8080/v1/realtime --html booking.html
   antiphon rehearse scenarios --url wss://api.openai.com/v1/realtime --model gpt-realtime --junit report.xml
 
-A scenario is a TOML file: docs/guide/rehearsal.md. Its caller has the voice of the settings in --config, and where it
-has a goal, the language model of these. Conversations take as long as they sound, one after the other.
+A scenario is a TOML file: docs/guide/rehearsal.md. Its caller has the voice of the settings in --config, or, where this
+command starts the hub, another one of that engine, and where it has a goal, the language model of these settings.
+Conversations take as long as they sound, one after the other.
 
 Exit codes: 0 all passed   1 a check failed, or a conversation could not be held   2 a scenario is wrong, or cannot be played")]
 pub struct RehearseArgs {
@@ -55,7 +57,7 @@ pub struct RehearseArgs {
 pub(super) async fn run(args: RehearseArgs) -> Result<(), CliError> {
     // Before any engine is loaded, and before any conversation: what is wrong with each scenario.
     let scenarios = scenarios(&args.scenarios)?;
-    let caller = caller(args.settings.load()?).await?;
+    let caller = caller(args.settings.load()?, args.url.is_none()).await?;
     let problem = |one: &Scenario| Some(format!("{}: {}", printable(&one.name), caller.check(one).err()?));
     let problems: Vec<String> = scenarios.iter().filter_map(problem).collect();
     if !problems.is_empty() {
@@ -221,12 +223,16 @@ fn scenarios(paths: &[PathBuf]) -> Result<Vec<Scenario>, CliError> {
     if problems.is_empty() { Ok(scenarios) } else { Err(CliError::Usage(problems.join("\n"))) }
 }
 
-/// The caller, with the configured voice and language model. The built-in assistant plays no person.
-async fn caller(config: Config) -> Result<Caller, CliError> {
+/// The caller, with the configured voice and language model. `beside_own_hub`: the hub has the same settings, and so the
+/// same voice; the caller takes another. The built-in assistant plays no person.
+async fn caller(config: Config, beside_own_hub: bool) -> Result<Caller, CliError> {
     let _progress = Progress::new("loading the caller's voice");
     let wanted = config.clone();
     let tts = blocking(move || assembly::tts(&wanted)).await?.map_err(EnginesError::from)?;
-    let voice = say::voice(None, &config.tts, tts.as_ref())?;
+    let mut voice = say::voice(None, &config.tts, tts.as_ref())?;
+    if beside_own_hub {
+        voice = another_voice(&tts.voices(), voice);
+    }
     let llm: Option<Arc<dyn Llm>> = match config.llm.engine.as_str() {
         ASSISTANT => None,
         _ => Some(assembly::llm(&config).map_err(EnginesError::from)?),
@@ -234,9 +240,33 @@ async fn caller(config: Config) -> Result<Caller, CliError> {
     Ok(Caller::new(tts, voice, llm))
 }
 
+/// The first other voice of the same language, or the hub's where there is none. In the hub's own voice an interruption can
+/// pass for the echo of the reply: flite's sounds repeat to the sample.
+fn another_voice(voices: &[Voice], of_hub: String) -> String {
+    let language = voices.iter().find(|voice| voice.id == of_hub).map(|voice| &voice.language);
+    let is_other = |voice: &&Voice| voice.id != of_hub && Some(&voice.language) == language;
+    match voices.iter().find(is_other) {
+        Some(other) => other.id.clone(),
+        None => of_hub,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn callers_of_an_own_hub_speak_in_another_voice_than_the_hub() {
+        let voice = |id: &str, language: &str| {
+            let id = id.to_owned();
+            Voice { name: id.clone(), id, language: language.to_owned() }
+        };
+        let voices = [voice("anna", "de-DE"), voice("slt", "en-US"), voice("rms", "en-US")];
+        let other = |of_hub: &str| another_voice(&voices, of_hub.to_owned());
+        assert_eq!(other("slt"), "rms");
+        assert_eq!(other("rms"), "slt");
+        assert_eq!(other("anna"), "anna", "no other voice speaks German");
+    }
 
     #[test]
     fn a_conversation_that_could_not_be_held_fails_and_is_in_the_reports() {

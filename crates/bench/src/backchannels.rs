@@ -9,7 +9,7 @@
 //! without words, whose length decides, is measured from the moment at which it is [`INTERRUPTS_AFTER`] long.
 
 use super::hub_process::{Engines, Hub};
-use super::questions::{VOICES, loud, speak, speaker};
+use super::questions::{VOICES, loud, replies_to, speak, speaker};
 use super::scripted::{PEAK, script};
 use super::talker::Talker;
 use super::voice_to_voice::{SILENCE_MS, open, server_said};
@@ -128,6 +128,8 @@ enum Kind {
 struct Interjection {
     text: &'static str,
     voice: String,
+    /// The voice of the reply.
+    reply_voice: &'static str,
     kind: Kind,
     /// Whether it is one of those for the report.
     is_reported: bool,
@@ -231,9 +233,10 @@ impl Speech {
         samples.iter_mut().for_each(|sample| *sample = (f64::from(*sample) * gain) as i16);
         let (first_loud, _) = loud(&samples).ok_or(ClientError::Silent)?;
         let after = |end: usize| Samples(end.saturating_sub(first_loud) as u64).duration(RATE);
+        let reply_voice = replies_to(voice);
         let voice = if pitch == 1.0 { voice.to_owned() } else { format!("{voice} at {pitch} of its pitch") };
         let ends = ends.into_iter().map(after).collect();
-        Ok(Interjection { text, voice, kind, is_reported: false, samples, first_loud, ends })
+        Ok(Interjection { text, voice, reply_voice, kind, is_reported: false, samples, first_loud, ends })
     }
 }
 
@@ -247,7 +250,8 @@ impl Interjection {
             "turn_detection": {"type": "server_vad", "silence_duration_ms": SILENCE_MS, "create_response": false},
             "transcription": {"model": "whisper-1", "prompt": script(&words)},
         });
-        json!({"type": "session.update", "session": {"type": "realtime", "audio": {"input": input}}})
+        let audio = json!({"input": input, "output": {"voice": self.reply_voice}});
+        json!({"type": "session.update", "session": {"type": "realtime", "audio": audio}})
     }
 
     fn is_right(&self, outcome: &Outcome) -> bool {

@@ -1,6 +1,6 @@
 //! Barge-in latency: how fast a response stops when the user speaks, in the paced mode and with engines that need no model.
 //!
-//! The client requests a story by text and interrupts it with a flite voice after 0.4 to 0.8 s of playback. Latency is
+//! The client requests a story by text and interrupts it with another flite voice after 0.4 to 0.8 s of playback. Latency is
 //! measured from the moment before the frame with the first loud sample (above 5 % of the clip's peak) is written, to
 //! the arrival of the first `output_audio_buffer.held` and of `output_audio_buffer.cleared`. Clips start at any offset
 //! within a frame. Response audio that arrives within half a second after the second event is counted and must be zero.
@@ -8,12 +8,13 @@
 
 use super::hub_process::Hub;
 use super::noise::best_vad;
-use super::questions::{SpokenText, VOICES, loud, speak, speaker};
+use super::questions::{SpokenText, VOICES, loud, replies_to, speak, speaker};
 use super::talker::Talker;
 use super::voice_to_voice::{open, scripted_session, server_said};
 use super::{BenchError, Figure, Measure, Measurement, Plan, Progress, Section, Unit, Waits, name_of};
 use antiphon_client::{AudioMode, ClientError, Connection, Event, FRAME, RATE, ReceivedMessage, Receiver, Reply};
 use antiphon_types::ItemId;
+use serde_json::json;
 use std::time::Duration;
 use tokio::time::{Instant, sleep_until};
 
@@ -168,7 +169,9 @@ struct Interruption {
 impl Interruption {
     async fn open(url: &str, clip: &SpokenText, shift: usize) -> Result<Self, ClientError> {
         // Responses are disabled: audio after the cancel would otherwise belong to a new response.
-        let Connection { sender, receiver } = open(url, AudioMode::Pcm16, &scripted_session(false, clip)).await?;
+        let mut session = scripted_session(false, clip);
+        session["session"]["audio"]["output"] = json!({"voice": replies_to(clip.voice)});
+        let Connection { sender, receiver } = open(url, AudioMode::Pcm16, &session).await?;
         let clip = [vec![0; shift], clip.samples.clone()].concat();
         let (first_loud, _) = loud(&clip).ok_or(ClientError::Silent)?;
         Ok(Self {

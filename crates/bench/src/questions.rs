@@ -30,6 +30,12 @@ pub(super) const QUESTIONS: [(&str, &str); 12] = [
 /// Voices that speak the questions.
 pub(super) const VOICES: [&str; 4] = ["slt", "rms", "awb", "kal16"];
 
+/// The voice of a reply that `voice` interrupts. It is another one: flite's sounds repeat to the sample, so that the hub takes an
+/// interruption in the reply's own voice for its echo.
+pub(super) fn replies_to(voice: &str) -> &'static str {
+    if voice == VOICES[0] { VOICES[1] } else { VOICES[0] }
+}
+
 /// A spoken text.
 #[derive(Clone, Debug)]
 pub(super) struct SpokenText {
