@@ -2,8 +2,9 @@
 //!
 //! Pure. `listening` calls this with each transcript of such speech, and decides what becomes of the reply. Nothing
 //! here knows a language's grammar or the conversation: words that agree or acknowledge are listed, all other words
-//! interrupt.
+//! interrupt, those of `claims` at once.
 
+use super::claims::{claim_in, has_command, is_claim};
 use antiphon_text::words::{spoken, words};
 use serde::{Deserialize, Serialize};
 
@@ -53,7 +54,7 @@ impl OverlapTranscript<'_> {
 /// and French together, because what a session speaks is not always known; an utterance that consists of nothing else means
 /// the same in all of them. Words that also ask for something ("please", "thanks", "again") are left out. Most of the
 /// English ones are from a list that was written without a look at the lines of a benchmark.
-const BACKCHANNELS: &[&str] = &[
+pub(super) const BACKCHANNELS: &[&str] = &[
     // Sounds of listening
     "m",
     "mm",
@@ -314,81 +315,6 @@ const LETTERS_WITH_SLIP: usize = 8;
 /// a misheard backchannel, and wait for the end of the utterance, or for their time. The reply is silent meanwhile.
 const CONFIRMED_WORDS: usize = 3;
 
-/// Words that claim the turn wherever they stand, so that the first partial transcript with one decides where the recognizer
-/// is sure of it. Any other word waits for the next transcript to confirm it: recognizers take coughs and "uh-huh" for words.
-const CLAIMS: &[&str] = &[
-    "stop",
-    "wait",
-    "no",
-    "nope",
-    "hold",
-    "pause",
-    "quiet",
-    "enough",
-    "cancel",
-    "but",
-    "what",
-    "whats",
-    "why",
-    "how",
-    "when",
-    "where",
-    "who",
-    "which",
-    "actually",
-    "excuse",
-    "sorry",
-    "hey",
-    "hello",
-    "listen",
-    "tell",
-    "can",
-    "could",
-    "please",
-    "halt",
-    "stopp",
-    "warte",
-    "warten",
-    "moment",
-    "nein",
-    "aber",
-    "doch",
-    "was",
-    "wie",
-    "warum",
-    "wann",
-    "wo",
-    "wer",
-    "entschuldigung",
-    "bitte",
-    "para",
-    "espera",
-    "basta",
-    "pero",
-    "qué",
-    "cómo",
-    "cuándo",
-    "dónde",
-    "perdón",
-    "arrête",
-    "arrêtez",
-    "attends",
-    "attendez",
-    "non",
-    "mais",
-    "quoi",
-    "comment",
-    "pourquoi",
-    "quand",
-    "pardon",
-];
-
-/// Claims that recognizers do not write for a backchannel: once all words are there they interrupt even as guesses.
-const COMMANDS: &[&str] = &[
-    "stop", "wait", "pause", "quiet", "cancel", "halt", "stopp", "warte", "warten", "para", "espera", "basta",
-    "arrête", "arrêtez", "attends", "attendez",
-];
-
 impl Words {
     /// Classifies a transcript of speech over a reply; a final one is never [`Words::Open`]. `all_claim`: the reply asks
     /// something where it was held, or has just begun, so that "yes" claims the turn.
@@ -400,9 +326,9 @@ impl Words {
         }
         let rest = without_backchannels(&words);
         let n_before = words.len() - rest.len();
-        let claim = rest.iter().position(|word| CLAIMS.contains(&word.as_str()));
+        let claim = claim_in(rest);
         let is_sure_claim = claim.is_some_and(|place| transcript.is_sure_of(n_before + place));
-        let is_guess = !transcript.is_sure_of(n_before) && !rest.iter().any(|word| COMMANDS.contains(&word.as_str()));
+        let is_guess = !transcript.is_sure_of(n_before) && !has_command(rest);
         match rest {
             [] if all_claim && !words.iter().all(|word| is_laugh(word)) => Self::Interruption,
             [] => Self::Backchannel,
@@ -458,11 +384,11 @@ fn without_backchannels(words: &[String]) -> &[String] {
 
 fn is_backchannel(words: &[String]) -> bool {
     let letters = words.concat();
-    let is_claim = || words.iter().any(|word| CLAIMS.contains(&word.as_str()));
+    let has_claim = || words.iter().any(|word| is_claim(word));
     let is_slip = |known: &&str| known.len() >= LETTERS_WITH_SLIP && is_slip_of(&letters, known);
     matches!(words, [word] if is_laugh(word))
         || BACKCHANNELS.contains(&letters.as_str())
-        || (!is_claim() && BACKCHANNELS.iter().any(is_slip))
+        || (!has_claim() && BACKCHANNELS.iter().any(is_slip))
 }
 
 /// Whether a letter more or less is all that parts the two.
@@ -506,12 +432,9 @@ mod tests {
 
     #[test]
     fn words_are_listed_as_they_are_compared() {
-        for word in BACKCHANNELS.iter().chain(CLAIMS) {
+        for word in BACKCHANNELS {
             assert_eq!(letters(word), *word);
         }
-        assert!(COMMANDS.iter().all(|word| CLAIMS.contains(word)));
-        let both = BACKCHANNELS.iter().find(|word| CLAIMS.contains(word));
-        assert_eq!(both, None, "no word is both");
     }
 
     #[test]
@@ -593,6 +516,7 @@ mod tests {
     fn a_partial_transcript_decides_by_a_claim_or_when_it_is_confirmed() {
         assert_eq!(so_far(&["stop"]), [Words::Interruption]);
         assert_eq!(so_far(&["yeah", "yeah but"]), [Words::Backchannel, Words::Interruption]);
+        assert_eq!(so_far(&["yeah let", "yeah let me"]), [Words::Open, Words::Interruption]);
         assert_eq!(so_far(&["another one for", "another one for me"]), [Words::Open, Words::Interruption]);
         assert_eq!(so_far(&["on", "uh huh"]), [Words::Open, Words::Backchannel]);
         assert_eq!(so_far(&["i", "i", "i see"]), [Words::Open, Words::Open, Words::Backchannel]);

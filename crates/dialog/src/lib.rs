@@ -8,6 +8,7 @@ mod action;
 mod backchannel;
 mod calls;
 mod captions;
+mod claims;
 mod commands;
 mod cutting;
 mod event;
