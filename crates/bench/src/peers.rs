@@ -32,8 +32,10 @@ const RUN_DEADLINE: Duration = Duration::from_secs(1_800);
 /// Playing time of each text of a response: the default of the peer's scripts.
 const SOUND: Duration = Duration::from_secs(2);
 
-/// The bot with a recognizer and a voice in its process.
+/// pipecat's bot with a recognizer and a voice in its process.
 const REAL_BOT: &str = "pipecat_real.py";
+/// LiveKit's agent with the same, in this repository.
+const LIVEKIT_BOT: &str = "crates/bench/peers/livekit_bot.py";
 
 /// Parameters of the comparison.
 #[derive(Clone, Debug)]
@@ -87,24 +89,48 @@ impl RealModels {
     }
 }
 
+/// A framework whose bot has the conversations of this hub.
+#[derive(Clone, Debug)]
+pub enum Framework {
+    /// pipecat, with the scripts of this folder.
+    Pipecat(PathBuf),
+    /// LiveKit Agents.
+    Livekit,
+}
+
 /// A bot with the same models as the hub.
 #[derive(Clone, Debug)]
 pub struct RealPeer {
-    /// The folder with the peer's scripts.
-    pub rig: PathBuf,
-    /// A Python with pipecat.
+    /// What the bot is made with.
+    pub framework: Framework,
+    /// A Python with that framework.
     pub python: PathBuf,
     /// The models of both.
     pub models: RealModels,
 }
 
 impl RealPeer {
+    /// The framework's name.
+    pub(super) fn name(&self) -> &'static str {
+        match self.framework {
+            Framework::Pipecat(_) => "pipecat",
+            Framework::Livekit => "LiveKit Agents",
+        }
+    }
+
+    fn script(&self) -> PathBuf {
+        match &self.framework {
+            Framework::Pipecat(rig) => rig.join(REAL_BOT),
+            Framework::Livekit => LIVEKIT_BOT.into(),
+        }
+    }
+
     /// Whether all files are there, so that a run does not fail when half of it is over.
     ///
     /// # Errors
     /// [`BenchError::Peer`] names the file that is missing.
     pub(super) fn check(&self) -> Result<(), BenchError> {
-        let script = self.rig.join(REAL_BOT);
+        let script = self.script();
         let weights = self.models.whisper_ct2.join("model.bin");
         for path in [&script, &self.python, &self.models.whisper_ggml, &weights, &self.models.piper] {
             if !path.is_file() {
@@ -116,7 +142,7 @@ impl RealPeer {
 }
 
 fn missing(path: &Path) -> BenchError {
-    BenchError::Peer(format!("{} is not there; it is not part of this repository", path.display()))
+    BenchError::Peer(format!("{} is not there; the documentation of this command has what it needs", path.display()))
 }
 
 /// The figures of one server.
@@ -282,10 +308,10 @@ impl Bot {
         Ok(Self { url: format!("ws://127.0.0.1:{port}/ws"), process: Process(pid), _child: child })
     }
 
-    /// Starts the bot of the rig with models, its own detection of turns, and the language model `mock`.
+    /// Starts a bot with models, its own detection of turns, and the language model `mock`.
     pub(super) async fn with_models(peer: &RealPeer, mock: &Hub) -> Result<Self, BenchError> {
         let mut command = Command::new(&peer.python);
-        command.arg(peer.rig.join(REAL_BOT)).envs(peer.models.environment()?);
+        command.arg(peer.script()).envs(peer.models.environment()?);
         Self::start(command, &peer.python, mock).await
     }
 }
@@ -306,7 +332,7 @@ async fn ready(bot: &mut Child, port: u16) -> Result<(), BenchError> {
             return Ok(());
         }
         if let Ok(Some(status)) = bot.try_wait() {
-            return Err(BenchError::Peer(format!("the bot ended with {status}; is pipecat installed there?")));
+            return Err(BenchError::Peer(format!("the bot ended with {status}; is its framework installed there?")));
         }
         sleep(BETWEEN_TRIES).await;
     }

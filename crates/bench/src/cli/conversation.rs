@@ -2,7 +2,7 @@
 
 use super::{hub_command, progress, write_report};
 use crate::conversation::{self, Category, ConversationPlan, Layout, Split, VoiceFolder};
-use crate::peers::{RealModels, RealPeer};
+use crate::peers::{Framework, RealModels, RealPeer};
 use antiphon::cli::CliError;
 use clap::{Args, ValueEnum};
 use std::path::PathBuf;
@@ -22,7 +22,8 @@ Examples:
 
 Needs the models that make run installs; ANTIPHON_MODELS__DIR names their folder. It runs from the root of the
 repository, whose clips it uses. docs/developing/conversation-quality.md has the definitions of the measures.
-With --rig, as antiphon-bench peers has it, a pipecat bot has the same conversations, with the same models.
+With --rig, as antiphon-bench peers has it, a pipecat bot has the same conversations, with the same models; with
+--livekit an agent of LiveKit's has them (crates/bench/peers/livekit_bot.py names what --python needs).
 
 Exit codes: 0 done   1 it could not be measured, or with --strict a conversation failed or the machine fell behind
 2 wrong usage")]
@@ -79,19 +80,22 @@ pub struct ConversationArgs {
     #[arg(long, value_name = "SECTION.KEY=VALUE")]
     set: Vec<String>,
     /// The folder of a pipecat bot that has the same conversations
-    #[arg(long, value_name = "FOLDER", requires_all = ["whisper", "faster_whisper", "piper"])]
+    #[arg(long, group = "peer", value_name = "FOLDER", requires_all = ["whisper", "faster_whisper", "piper"])]
     rig: Option<PathBuf>,
-    /// A Python with pipecat-ai 1.14 and the other requirements of the bot
+    /// An agent of LiveKit's has the same conversations
+    #[arg(long, group = "peer", requires_all = ["whisper", "faster_whisper", "piper"])]
+    livekit: bool,
+    /// A Python with pipecat-ai 1.14, or livekit-agents 1.8, and the other requirements of the bot
     #[arg(long, value_name = "FILE", default_value = ".venv-peers/bin/python")]
     python: PathBuf,
     /// The hub's Whisper model beside the bot, in ggml's form
-    #[arg(long, value_name = "FILE", requires = "rig")]
+    #[arg(long, value_name = "FILE", requires = "peer")]
     whisper: Option<PathBuf>,
     /// The bot's, the same in CTranslate2's form
-    #[arg(long, value_name = "FOLDER", requires = "rig")]
+    #[arg(long, value_name = "FOLDER", requires = "peer")]
     faster_whisper: Option<PathBuf>,
     /// The voice of both, Piper's, with its .onnx.json beside it
-    #[arg(long, value_name = "FILE", requires = "rig")]
+    #[arg(long, value_name = "FILE", requires = "peer")]
     piper: Option<PathBuf>,
     /// Print one JSON object
     #[arg(long)]
@@ -123,8 +127,9 @@ enum Detection {
 pub(super) async fn run(args: ConversationArgs) -> Result<(), CliError> {
     let models = args.whisper.zip(args.faster_whisper).zip(args.piper);
     let models = models.map(|((whisper_ggml, whisper_ct2), piper)| RealModels { whisper_ggml, whisper_ct2, piper });
-    let peer = args.rig.zip(models);
-    let peer = peer.map(|(rig, models)| RealPeer { rig, python: args.python, models });
+    let framework = if args.livekit { Some(Framework::Livekit) } else { args.rig.map(Framework::Pipecat) };
+    let peer = framework.zip(models);
+    let peer = peer.map(|(framework, models)| RealPeer { framework, python: args.python, models });
     let plan = ConversationPlan {
         quick: args.quick,
         split: args.split,

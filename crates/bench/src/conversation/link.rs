@@ -1,4 +1,4 @@
-//! The connection of a conversation: to a Realtime server, or to a pipecat bot.
+//! The connection of a conversation: to a Realtime server, or to a bot by pipecat's frames.
 //!
 //! [`super::runner`] calls it. Both ends speak in the messages of a Realtime server.
 
@@ -20,8 +20,8 @@ pub(super) enum SessionOptions {
         /// The settings of the session.
         update: Value,
     },
-    /// With a pipecat bot.
-    Pipecat {
+    /// With a bot.
+    Bot {
         /// The address of its WebSocket.
         url: String,
     },
@@ -30,7 +30,7 @@ pub(super) enum SessionOptions {
 /// An open session.
 pub(super) enum Link {
     Realtime(Box<Connection>),
-    Pipecat(Box<Bot>),
+    Bot(Box<Bot>),
 }
 
 impl Link {
@@ -39,7 +39,7 @@ impl Link {
             SessionOptions::Realtime { url, mode, update } => {
                 Ok(Self::Realtime(Box::new(open(url, *mode, update).await?)))
             }
-            SessionOptions::Pipecat { url } => Ok(Self::Pipecat(Box::new(Bot::connect(url).await?))),
+            SessionOptions::Bot { url } => Ok(Self::Bot(Box::new(Bot::connect(url).await?))),
         }
     }
 
@@ -47,7 +47,7 @@ impl Link {
     pub(super) async fn next(&mut self) -> Result<ReceivedMessage, ClientError> {
         match self {
             Self::Realtime(connection) => connection.receiver.next().await,
-            Self::Pipecat(bot) => bot.next().await,
+            Self::Bot(bot) => bot.next().await,
         }
     }
 
@@ -55,7 +55,7 @@ impl Link {
     pub(super) async fn audio(&mut self, frame: &[i16]) -> Result<(), ClientError> {
         match self {
             Self::Realtime(connection) => connection.sender.audio(frame).await,
-            Self::Pipecat(bot) => bot.audio(frame).await,
+            Self::Bot(bot) => bot.audio(frame).await,
         }
     }
 
@@ -63,7 +63,7 @@ impl Link {
     pub(super) async fn played(&mut self, item_id: &ItemId, heard_ms: u64) -> Result<(), ClientError> {
         match self {
             Self::Realtime(connection) => connection.sender.played(item_id, heard_ms).await,
-            Self::Pipecat(_) => Ok(()),
+            Self::Bot(_) => Ok(()),
         }
     }
 
@@ -71,7 +71,7 @@ impl Link {
     pub(super) fn stops_replies(&self) -> bool {
         match self {
             Self::Realtime(connection) => connection.sender.mode() == AudioMode::Ga,
-            Self::Pipecat(_) => false,
+            Self::Bot(_) => false,
         }
     }
 
@@ -79,14 +79,14 @@ impl Link {
     pub(super) async fn truncate(&mut self, item_id: &str, heard_ms: u64) -> Result<(), ClientError> {
         match self {
             Self::Realtime(connection) => connection.sender.truncate(item_id, heard_ms).await,
-            Self::Pipecat(_) => Ok(()),
+            Self::Bot(_) => Ok(()),
         }
     }
 
     pub(super) async fn close(&mut self) {
         match self {
             Self::Realtime(connection) => connection.sender.close().await,
-            Self::Pipecat(bot) => bot.close().await,
+            Self::Bot(bot) => bot.close().await,
         }
     }
 }

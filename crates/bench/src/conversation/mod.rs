@@ -2,8 +2,8 @@
 //!
 //! [`generator`] composes conversations from [`voices`] under conditions ([`acoustics`]), with labels ([`scenario`]).
 //! [`runner`] talks them to a hub of its own over WebSockets ([`link`]), in real time, several at once; the hub has the
-//! installed engines and a scripted language model ([`story`]). A pipecat bot may have the same conversations behind it
-//! ([`pipecat`]), with the same models. [`judge`] compares labels with the agent's track ([`playout`]),
+//! installed engines and a scripted language model ([`story`]). A bot of pipecat's or LiveKit's may have the same
+//! conversations behind it ([`pipecat`]), with the same models. [`judge`] compares labels with the agent's track ([`playout`]),
 //! [`measures`] adds up. [`endpointing`] sweeps the end of turn over the same turns, faster than real time, with the words
 //! of [`pause_words`], too. [`layouts`] reads the data of published benchmarks instead.
 //!
@@ -282,18 +282,19 @@ async fn with_peer(
     material: &Material,
     progress: Progress<'_>,
 ) -> Result<Vec<Section>, BenchError> {
-    progress("conversation: pipecat starts");
+    let name = peer.name();
+    progress(&format!("conversation: {name} starts"));
     let mock = Hub::spawn(&plan.mock, &["--story".to_owned()]).await?;
     let bot = Bot::with_models(peer, &mock).await?;
-    let options = SessionOptions::Pipecat { url: bot.url.clone() };
-    let agent = "pipecat with the same recognizer and voice, its own detection of turns".to_owned();
+    let options = SessionOptions::Bot { url: bot.url.clone() };
+    let agent = format!("{name} with the same recognizer and voice, its own detection of turns");
     let runs = in_real_time(plan, material, &options, bot.process, agent, progress).await?;
     drop(bot);
     mock.stop().await;
     let hub = Hub::spawn(&plan.hub, args).await?;
     let judged = judged(&runs.done, &hub.url, progress).await?;
     hub.stop().await;
-    Ok(sections(plan, material, runs, &judged, ", pipecat"))
+    Ok(sections(plan, material, runs, &judged, &format!(", {name}")))
 }
 
 async fn in_real_time<'a>(

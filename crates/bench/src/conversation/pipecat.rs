@@ -1,5 +1,5 @@
-//! A pipecat bot as the other side of a conversation, by its WebSocket transport: protobuf frames and RTVI messages, as
-//! pipecat's own clients take them.
+//! A bot as the other side of a conversation, by pipecat's WebSocket transport: protobuf frames and RTVI messages, as
+//! pipecat's own clients take them. LiveKit's agent (`peers/livekit_bot.py`) has the same transport.
 //!
 //! [`super::link`] calls it. The bot paces its sound, so that what arrives is played at once. Messages become those of
 //! a Realtime server: a reply begins with `bot-llm-started` and is done when the bot has stopped speaking, and an
