@@ -30,6 +30,7 @@ use frame::FrameGraph;
 use moving::Mover;
 use ports::Ports;
 use prompt::PromptGraph;
+use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -640,14 +641,15 @@ impl LanguageModel {
 
     /// All rows in one run, in place.
     fn decode_steady(&mut self, rows: &[Row<'_>], given: &mut StepOutputs) -> Result<(), OnnxError> {
+        let in_run = self.rows_in_place(rows);
+        let first = in_run.start;
+        let n_rows = in_run.len();
         let Caches::Steady(steady) = &self.caches else { unreachable!("called for a steady cache") };
-        let used = rows.iter().map(|(id, _)| steady.row(*id)).max().unwrap_or_default() + 1;
-        let n_rows = self.pinned.unwrap_or_else(|| bucket(used)).min(steady.n_rows());
         let mut feeds = Feeds::nothing(&self.contract, &self.ports, n_rows);
         // Who sits out gets a column that its next step writes again.
-        let before: Vec<usize> = (0..n_rows).map(|row| steady.length_of_row(row)).collect();
+        let before: Vec<usize> = in_run.clone().map(|row| steady.length_of_row(row)).collect();
         for (id, feed) in rows {
-            feeds.set(steady.row(*id), feed, steady.n_generated(*id));
+            feeds.set(steady.row(*id) - first, feed, steady.n_generated(*id));
         }
         let positions: Vec<i64> = before.iter().map(|length| *length as i64).collect();
         let lengths: Vec<i32> = before.iter().map(|length| *length as i32 + 1).collect();
@@ -660,14 +662,26 @@ impl LanguageModel {
         let run = &mut self.decode_run;
         let inputs = Inputs { n_rows, n_new: 1, n_columns, mask: &mask, positions: &positions, lengths: &lengths };
         bind(decode, run, &self.contract, &inputs)?;
-        steady.bind(decode, run, &self.ports, 0..n_rows)?;
+        steady.bind(decode, run, &self.ports, in_run)?;
         let begun = Instant::now();
         let mut outputs = decode.run_bound(run)?;
         self.in_runs += begun.elapsed();
         let own = given.taken_from(&mut outputs, &self.ports);
         rows.iter().for_each(|(id, _)| steady.stepped(*id));
-        let order: Vec<usize> = rows.iter().map(|(id, _)| steady.row(*id)).collect();
+        let order: Vec<usize> = rows.iter().map(|(id, _)| steady.row(*id) - first).collect();
         given.read_rows(&own, &order, &self.ports)
+    }
+
+    /// The rows of the cache in place that a run of these sequences reads and writes: where each runs alone its own,
+    /// else the first ones, as many as the bucket has.
+    fn rows_in_place(&self, rows: &[Row<'_>]) -> Range<usize> {
+        let Caches::Steady(steady) = &self.caches else { unreachable!("called for a steady cache") };
+        if let (Policy::Single, [(id, _)]) = (self.policy, rows) {
+            let row = steady.row(*id);
+            return row..row + 1;
+        }
+        let used = rows.iter().map(|(id, _)| steady.row(*id)).max().unwrap_or_default() + 1;
+        0..self.pinned.unwrap_or_else(|| bucket(used)).min(steady.n_rows())
     }
 
     /// Embeds what the rows of the next run are fed, and binds it.

@@ -109,6 +109,21 @@ fn a_model_that_is_demoted_runs_each_row_as_it_does_alone() {
     }
 }
 
+#[test]
+fn a_sequence_that_runs_alone_in_place_reads_and_writes_its_own_row_only() {
+    let mut lm = load(IN_PLACE, 4);
+    let mut given = StepOutputs::default();
+    let mut ids = Vec::new();
+    for seed in 0..3 {
+        let embeds = prompt(&lm, 5, seed);
+        ids.push(lm.prefill(&embeds, &mut given).expect("it runs"));
+    }
+    let third = [(ids[2], Feed::Token(1))];
+    assert_eq!(lm.rows_in_place(&third), 0..4);
+    lm.demote();
+    assert_eq!(lm.rows_in_place(&third), 2..3);
+}
+
 /// The greedy tokens of prompts that run together from the start.
 fn together(lm: &mut LanguageModel, prompts: &[Vec<f32>], n: usize) -> Vec<Vec<i64>> {
     let vocabulary = lm.ports.vocabulary;
