@@ -209,6 +209,8 @@ pub struct SpeechEngine {
     counted: Arc<StepCosts>,
     /// Prefills since the last step, for which everyone who listens waited.
     prefills: Duration,
+    /// The last step has ended sequences for lack of memory.
+    lacked_memory: bool,
 }
 
 /// Steps over which their time is smoothed: a second of speech or less.
@@ -244,7 +246,7 @@ impl SpeechEngine {
     pub fn new(contract: Arc<Contract>, lm: LanguageModel, counted: Arc<StepCosts>) -> Self {
         let n_slots = lm.n_slots();
         let (scratch, given, prefills) = Default::default();
-        Self { contract, lm, n_slots, scratch, given, counted, prefills }
+        Self { contract, lm, n_slots, scratch, given, counted, prefills, lacked_memory: false }
     }
 }
 
@@ -265,6 +267,7 @@ impl SlotEngine<Request> for SpeechEngine {
     }
 
     fn step(&mut self, running: &mut [&mut ActiveSequence<Request, Generation>]) -> Result<(), String> {
+        self.lacked_memory = false;
         for one in running.iter_mut().filter(|one| self.lm.is_full(one.state.id)) {
             tracing::warn!(n_tokens = one.state.n_drawn, "a speech is cut off: the model's context is full");
             finish(one);
@@ -323,6 +326,10 @@ impl SlotEngine<Request> for SpeechEngine {
         self.counted.in_runs_ns.fetch_add(in_runs.as_nanos() as u64, Ordering::Relaxed);
         self.counted.sampling_ns.fetch_add(sampling.as_nanos() as u64, Ordering::Relaxed);
         Ok(())
+    }
+
+    fn lacked_memory(&self) -> bool {
+        self.lacked_memory
     }
 
     fn end(&mut self, state: Generation) {
@@ -402,6 +409,7 @@ impl SpeechEngine {
     /// Ends a sequence, without which `n_others` may find memory.
     fn end_for_memory(&mut self, newest: &mut ActiveSequence<Request, Generation>, n_others: usize, error: &OnnxError) {
         tracing::warn!(n_listeners = n_others, "out of memory: ended one sequence: {error}");
+        self.lacked_memory = true;
         self.lm.end_for_memory(newest.state.id);
         newest.entry.hand_on(Step::Failed(TtsError::Overloaded { waiting: n_others }));
         newest.is_done = true;

@@ -346,9 +346,10 @@ fn where_the_frames_of_a_step_find_no_memory_the_newest_speeches_end_and_the_oth
             running.push(one);
             readers.push(tokens);
         }
-        for _ in 0..2 {
+        for lacks_memory in [true, false] {
             let mut rows: Vec<_> = running.iter_mut().filter(|one| !one.is_done).collect();
             engine.step(&mut rows).unwrap_or_else(|error| panic!("{family}: {error}"));
+            assert_eq!(engine.lacked_memory(), lacks_memory, "{family}");
         }
         let has_ended: Vec<bool> = running.iter().map(|one| one.is_done).collect();
         assert_eq!(has_ended, [false, false, true, true], "{family}");

@@ -90,6 +90,12 @@ pub trait SlotEngine<W: SlotEntry>: 'static {
     /// What failed for all of them: they end with it, and the engine is restarted.
     fn step(&mut self, running: &mut [&mut ActiveSequence<W, Self::State>]) -> Result<(), String>;
 
+    /// Whether the last step has ended sequences for which the device had no memory. Their slots are not used until
+    /// others end.
+    fn lacked_memory(&self) -> bool {
+        false
+    }
+
     /// Releases what a sequence holds: it is done, or its reader has gone.
     fn end(&mut self, state: Self::State);
 }

@@ -139,6 +139,10 @@ fn serve<W: SlotEntry, E: SlotEngine<W>>(
         if !running.is_empty() {
             engine.step(&mut running)?;
             *has_failed = false;
+            if engine.lacked_memory() {
+                retire(engine, sequences);
+                n_usable = sequences.len().max(1);
+            }
         }
     }
 }

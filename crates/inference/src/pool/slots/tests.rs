@@ -59,6 +59,8 @@ enum Go {
     Step,
     Fail,
     Panic,
+    /// The newest sequence finds no memory.
+    Lack,
 }
 
 struct Engine {
@@ -71,6 +73,7 @@ struct Engine {
     room: usize,
     running: usize,
     admits_freely: bool,
+    lacked_memory: bool,
 }
 
 impl SlotEngine<Job> for Engine {
@@ -101,16 +104,25 @@ impl SlotEngine<Job> for Engine {
     fn step(&mut self, running: &mut [&mut ActiveSequence<Job, Self::State>]) -> Result<(), String> {
         let names = running.iter().map(|one| one.state).collect();
         drop(self.asked.send((self.replica, EngineCall::Step(names))));
+        self.lacked_memory = false;
         if let Some(go) = &self.go {
             // Let go of before the panic.
             let led = go.lock().expect("no panic while locked").recv();
             match led {
                 Ok(Go::Fail) => return Err("on purpose".into()),
                 Ok(Go::Panic) => panic!("on purpose"),
+                Ok(Go::Lack) => self.lacked_memory = true,
                 Ok(Go::Step) | Err(_) => {}
             }
         }
-        for one in running {
+        if self.lacked_memory
+            && let Some(newest) = running.last_mut()
+        {
+            newest.is_done = true;
+            let failure = BatchFailure::Failed("no memory".into());
+            drop(newest.entry.ended.send((newest.entry.name, Err(failure))));
+        }
+        for one in running.iter_mut().filter(|one| !one.is_done) {
             assert_eq!(one.state.0, one.entry.name, "a state belongs to its entry");
             one.state.1 += 1;
             one.entry.credit.fetch_sub(1, Ordering::AcqRel);
@@ -120,6 +132,10 @@ impl SlotEngine<Job> for Engine {
             }
         }
         Ok(())
+    }
+
+    fn lacked_memory(&self) -> bool {
+        self.lacked_memory
     }
 
     fn end(&mut self, state: Self::State) {
@@ -151,7 +167,16 @@ impl Office {
         let scheduler = SlotScheduler::start("test", n_replicas, 64 / (n_replicas * n_slots), move |replica| {
             let asked = asking.lock().expect("no panic while locked").clone();
             let go = waits.then(|| leading.clone());
-            Ok::<_, String>(Engine { n_slots, replica, asked, go, room, running: 0, admits_freely })
+            Ok::<_, String>(Engine {
+                n_slots,
+                replica,
+                asked,
+                go,
+                room,
+                running: 0,
+                admits_freely,
+                lacked_memory: false,
+            })
         });
         let (ended, results) = channel();
         let scheduler = scheduler.expect("it starts");
@@ -344,6 +369,21 @@ fn without_memory_an_entry_waits_for_one_that_ends_and_fails_where_none_runs() {
 }
 
 #[test]
+fn where_a_step_ends_a_sequence_for_lack_of_memory_no_other_takes_its_slot_until_one_ends() {
+    let office = Office::new(1, 3, 3, true);
+    office.submit(office.job(1, 3, 0));
+    assert_eq!((office.next(), office.next()), (Admit(1), Step(vec![(1, 0)])));
+    office.submit(office.job(2, 9, 0));
+    office.submit(office.job(3, 1, 0));
+    assert_eq!((office.step(), office.next()), (Admit(2), Step(vec![(1, 1), (2, 0)])));
+    office.go.send(Go::Lack).expect("the engine lives");
+    assert_eq!((office.next(), office.next()), (End(2), Step(vec![(1, 2)])), "the third one waits");
+    assert_eq!(office.results.recv(), Ok((2, Err(BatchFailure::Failed("no memory".into())))));
+    assert_eq!(office.scheduler.load(), SlotLoad { n_slots: 1, in_use: 1, waiting: 1 });
+    assert_eq!((office.step(), office.next(), office.next()), (End(1), Admit(3), Step(vec![(3, 0)])));
+}
+
+#[test]
 fn a_replica_without_memory_does_not_keep_others_from_serving() {
     // Each has memory for one of its four slots.
     let office = Office::new(2, 4, 1, true);
@@ -374,7 +414,7 @@ fn an_engine_that_cannot_be_restarted_fails_what_waits_and_is_tried_again() {
         }
         let asked = asking.lock().expect("no panic while locked").clone();
         let go = Some(leading.clone());
-        Ok(Engine { n_slots: 1, replica, asked, go, room: 1, running: 0, admits_freely: false })
+        Ok(Engine { n_slots: 1, replica, asked, go, room: 1, running: 0, admits_freely: false, lacked_memory: false })
     });
     let scheduler = scheduler.expect("it starts");
     let (ended, results) = channel();
