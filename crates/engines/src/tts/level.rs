@@ -34,6 +34,12 @@ impl Level {
         Self { gain: gain.min(MAX_GAIN) }
     }
 
+    /// That of a mixture of voices, by their shares, which add up to 1: the mean of their loudness.
+    #[cfg(feature = "neural")]
+    pub(super) fn mixed(parts: &[(Self, f32)]) -> Self {
+        Self { gain: parts.iter().map(|(level, share)| level.gain.powf(*share)).product() }
+    }
+
     /// That of a voice which spoke `sound`, full scale 1.0, at least 0.4 s; `None`: all of it is silence.
     #[cfg(feature = "neural")]
     pub(super) fn measured(sound: &[f32], rate: SampleRate) -> Option<Self> {

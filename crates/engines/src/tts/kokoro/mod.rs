@@ -412,6 +412,11 @@ impl Family for Kokoro {
         loudness::lufs(&self.mix(voice).ok()?)
     }
 
+    fn mixture(&self, requested: &str) -> Option<Vec<(String, f32)>> {
+        let is_listed = self.voices.iter().any(|voice| voice.id == requested);
+        self.mix(requested).ok().filter(|_| mix::is_mix(requested) && !is_listed)
+    }
+
     fn provider(&self) -> Provider {
         self.model.provider()
     }

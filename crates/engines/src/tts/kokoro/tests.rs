@@ -98,6 +98,19 @@ fn voices_are_mixed_by_their_shares() {
 }
 
 #[test]
+fn a_mixture_is_as_loud_as_its_voices_and_one_that_is_chosen_is_a_voice() {
+    let mixture = |chosen: &str, requested: &str| {
+        let engine = open(&TtsConfig { voice: chosen.into(), ..config("model") }).expect("it opens");
+        engine.family.mixture(requested)
+    };
+    let mixed = "bm_george:1+af_sky:3";
+    assert_eq!(mixture("af_sky", mixed), Some(vec![("bm_george".to_owned(), 0.25), ("af_sky".to_owned(), 0.75)]));
+    assert_eq!(mixture(mixed, mixed), None);
+    assert_eq!(mixture("af_sky", "bm_george"), None);
+    assert_eq!(mixture("af_sky", "af_sky+af_bob"), None);
+}
+
+#[test]
 fn speed_reaches_the_model_in_its_own_type() {
     let mut engine = fixture("model");
     for asked in [1.25, 0.75, f32::NAN] {

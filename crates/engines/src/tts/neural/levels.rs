@@ -26,10 +26,18 @@ impl Levels {
 }
 
 impl<F: Family> Neural<F> {
-    /// The level of the voice that a request names: the default voice's where there is none of that name. Blocks for one run of
-    /// the model where the family does not know it and it was not measured yet.
+    /// The level of the voice that a request names: the default voice's where there is none of that name, the mean of
+    /// its voices' where it is a mixture. Blocks for a run of the model for each voice whose level the family does not
+    /// know and that was not measured yet.
     pub(super) fn level(&mut self, requested: &str) -> Level {
         let Some(levels) = self.levels.clone() else { return Level::UNCHANGED };
+        let Some(mixture) = self.family.mixture(requested) else { return self.level_of_voice(&levels, requested) };
+        let parts: Vec<(Level, f32)> =
+            mixture.into_iter().map(|(voice, share)| (self.level_of_voice(&levels, &voice), share)).collect();
+        Level::mixed(&parts)
+    }
+
+    fn level_of_voice(&mut self, levels: &Levels, requested: &str) -> Level {
         if let Some(lufs) = self.family.loudness_lufs(requested) {
             return Level::of(lufs);
         }
@@ -99,6 +107,12 @@ mod tests {
             vec![1]
         }
 
+        /// "500+50" has half of each.
+        fn mixture(&self, requested: &str) -> Option<Vec<(String, f32)>> {
+            let (one, other) = requested.split_once('+')?;
+            Some(vec![(one.to_owned(), 0.5), (other.to_owned(), 0.5)])
+        }
+
         fn run(&self, items: &[Item<'_>], _: f32, _: &CancellationToken) -> Result<Vec<Vec<f32>>, Failure> {
             self.n_runs.set(self.n_runs.get() + 1);
             let amplitude: f32 = items[0].voice.parse().unwrap_or(0.0) / 1_000.0;
@@ -140,5 +154,23 @@ mod tests {
         assert_eq!(peak(16_384, "500"), (loud.0, 2), "it is known");
         assert_eq!(peak(16_384, "nobody"), (loud.0, 2), "the default voice speaks");
         assert_eq!([peak(100, "0"), peak(100, "0")], [(100, 3), (100, 3)], "one that fails stays as it is");
+    }
+
+    #[test]
+    fn a_mixture_has_the_mean_level_of_its_voices() {
+        let voice = |id: &str| Voice { id: id.into(), name: id.into(), language: "en".into() };
+        let family = Hummer { voices: ["100", "500", "50"].map(voice).to_vec(), n_runs: Cell::new(0) };
+        let mut neural = Neural { family, levels: Some(Arc::default()) };
+        let mut gain = |requested: &str| {
+            let mut sample = [1_000];
+            neural.level(requested).apply(&mut sample);
+            (f32::from(sample[0]) / 1_000.0, neural.family.n_runs.get())
+        };
+        let mixed = gain("500+50");
+        assert_eq!(mixed.1, 2, "the default voice has no part in it");
+        let loud = gain("500");
+        let quiet = gain("50");
+        assert_eq!(quiet.1, 2, "its voices are known then");
+        assert!((mixed.0 / (loud.0 * quiet.0).sqrt() - 1.0).abs() < 0.02, "{mixed:?} of {loud:?} and {quiet:?}");
     }
 }

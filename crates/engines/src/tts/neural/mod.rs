@@ -71,6 +71,12 @@ pub(super) trait Family: Send + 'static {
         None
     }
 
+    /// The voices and the shares of a mixture that a request names and that is no voice of the list; the shares add up
+    /// to 1. `None`: it names none.
+    fn mixture(&self, _requested: &str) -> Option<Vec<(String, f32)>> {
+        None
+    }
+
     /// How far a run that speaks one item alone gives the same sound each time.
     fn repeats(&self) -> Repeats {
         Repeats::Never
