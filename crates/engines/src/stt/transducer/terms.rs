@@ -10,8 +10,9 @@ use super::vocabulary::Vocabulary;
 use std::collections::HashSet;
 use std::sync::Arc;
 
-/// Terms of one stream beyond which the list is cut.
-pub const MAX_TERMS: usize = 1_000;
+/// Terms of one stream beyond which the list is cut: the 1,000 that the settings may have, and the 200 of a request's
+/// expected words.
+pub const MAX_TERMS: usize = 1_200;
 
 /// Bonus of a letter, in natural logarithms, for the first letters of a term and for the further ones: what NeMo's boosting tree
 /// gives a token (`context_score` 1.0, `depth_scaling` 2.0 and the logarithm of the depth), spread over its usual letters.
@@ -313,6 +314,13 @@ mod tests {
         let (progress, unspelled) = terms(&["Haggis", "haggard"]);
         assert_eq!(unspelled, ["Haggis"]);
         assert_eq!(bonus(&progress.expect("terms"), "▁ha"), 1.0);
+    }
+
+    #[test]
+    fn a_requests_terms_count_beside_as_many_as_the_settings_may_have() {
+        let mut all = vec!["haggard"; 1_000];
+        all.push("york");
+        assert_eq!(bonus(&terms(&all).0.expect("terms"), "▁york"), 3.0);
     }
 
     #[test]
