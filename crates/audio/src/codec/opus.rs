@@ -145,7 +145,7 @@ impl OpusOut {
     }
 
     /// Ends an item: pads with silence until the last sample has left the look-ahead and the last frame is full. Emits
-    /// nothing if no samples were pushed since the last flush.
+    /// at least one packet, also if no samples were pushed since the last flush.
     pub fn flush(&mut self, sink: &mut impl FnMut(&[u8])) -> Result<(), CodecError> {
         let frame = OPUS_FRAME.0 as usize;
         let to_send = (self.pending.len() + self.lookahead).next_multiple_of(frame);
