@@ -207,7 +207,8 @@ async fn a_stream_whose_model_gives_no_numbers_ends_and_another_does_not_notice(
 #[tokio::test]
 async fn an_endless_utterance_ends_after_an_hour_and_another_does_not_notice() {
     let engine = recognizer(&tiny());
-    let permit = engine.shared.slots.clone().try_acquire_owned().expect("a slot is free");
+    let slot = engine.shared.slots.clone().try_acquire_owned().expect("a slot is free");
+    let permit = SlotPermit { _slot: slot, _share: None };
     let mut endless = begin(&engine.shared, SttOptions::default(), permit).expect("a slot is free");
     endless.n_samples = MAX_SAMPLES - 1_000;
     let mut other = opened(&engine, SttOptions::default()).await;

@@ -38,7 +38,14 @@ pub struct StreamRequest {
     /// When it was opened.
     pub opened: Instant,
     /// Of the slot, which is free again when the request is dropped.
-    pub _permit: OwnedSemaphorePermit,
+    pub _permit: SlotPermit,
+}
+
+/// A slot of all replicas together.
+pub struct SlotPermit {
+    pub _slot: OwnedSemaphorePermit,
+    /// Of a request that has waited for it: its place among the slots that such requests may have.
+    pub _share: Option<OwnedSemaphorePermit>,
 }
 
 impl Entry for StreamRequest {

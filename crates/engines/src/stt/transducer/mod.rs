@@ -6,7 +6,8 @@
 //! word that is being spoken. The end of speech completes its last chunk with silence and does not wait for its length. A
 //! provisional transcript does the same and leaves no trace, and so does the first partial one of a pause, whose words
 //! behind the emitted ones may change where the speaker goes on. Where every slot is taken the answer is
-//! [`SttError::Busy`]. The engine never decides when speech ends, and keeps nothing of an utterance after it.
+//! [`SttError::Busy`]; requests that wait for a slot leave a quarter of them to sessions, which do not. The engine never
+//! decides when speech ends, and keeps nothing of an utterance after it.
 
 #[cfg(test)]
 mod bad_input_tests;
@@ -40,7 +41,7 @@ use antiphon_engine_api::stt::{
 use antiphon_inference::onnx::{OnnxConfig, Runtime};
 use antiphon_inference::pool::Overloaded;
 use antiphon_inference::pool::slots::SlotScheduler;
-use engine::{EngineLimits, RecognizerEngine, StreamRequest};
+use engine::{EngineLimits, RecognizerEngine, SlotPermit, StreamRequest};
 use files::{FileError, ModelFiles, Prompts, Sizes};
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
@@ -49,7 +50,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use stream::Stream;
 use terms::{KeyTerms, Spelling};
-use tokio::sync::{AcquireError, OwnedSemaphorePermit, Semaphore};
+use tokio::sync::Semaphore;
 use tokio::time::Instant;
 use vocabulary::{Token, Vocabulary};
 
@@ -83,6 +84,8 @@ pub struct Transducer {
 struct UtteranceContext {
     scheduler: SlotScheduler<StreamRequest>,
     slots: Arc<Semaphore>,
+    /// How many of them requests that wait for one may have.
+    for_queued: Arc<Semaphore>,
     n_slots: usize,
     features: Features,
     sizes: Sizes,
@@ -144,6 +147,7 @@ pub fn open(config: &SttConfig, onnx: &OnnxConfig) -> Result<Transducer, SttErro
     let shared = UtteranceContext {
         scheduler,
         slots: Arc::new(Semaphore::new(n_slots)),
+        for_queued: Arc::new(Semaphore::new(n_slots - n_slots / 4)),
         n_slots,
         features: Features::new(sizes.n_mels),
         sizes,
@@ -226,9 +230,9 @@ impl Stt for Transducer {
     }
 
     fn open(&self, options: SttOptions) -> BoxFuture<'static, Result<Box<dyn SttUtterance>, SttError>> {
-        let permit = self.shared.slots.clone().try_acquire_owned();
-        let opened = match permit {
-            Ok(permit) => boxed(begin(&self.shared, options, permit)),
+        let slot = self.shared.slots.clone().try_acquire_owned();
+        let opened = match slot {
+            Ok(slot) => boxed(begin(&self.shared, options, SlotPermit { _slot: slot, _share: None })),
             Err(_) => Err(SttError::Busy { waiting: 0 }),
         };
         Box::pin(std::future::ready(opened))
@@ -236,12 +240,14 @@ impl Stt for Transducer {
 
     fn open_queued(&self, options: SttOptions) -> BoxFuture<'static, OpeningUtterance> {
         let shared = self.shared.clone();
-        let opening = move |permit: Result<OwnedSemaphorePermit, AcquireError>| {
-            let opened = begin(&shared, options, permit.expect("the semaphore is never closed"));
-            let opening: OpeningUtterance = Box::pin(std::future::ready(boxed(opened)));
+        async move {
+            let share = shared.for_queued.clone().acquire_owned().await.expect("the semaphore is never closed");
+            let slot = shared.slots.clone().acquire_owned().await.expect("the semaphore is never closed");
+            let permit = SlotPermit { _slot: slot, _share: Some(share) };
+            let opening: OpeningUtterance = Box::pin(std::future::ready(boxed(begin(&shared, options, permit))));
             opening
-        };
-        self.shared.slots.clone().acquire_owned().map(opening).boxed()
+        }
+        .boxed()
     }
 }
 
@@ -250,11 +256,7 @@ fn boxed(opened: Result<Utterance, SttError>) -> Result<Box<dyn SttUtterance>, S
 }
 
 /// An utterance in a slot.
-fn begin(
-    shared: &Arc<UtteranceContext>,
-    options: SttOptions,
-    permit: OwnedSemaphorePermit,
-) -> Result<Utterance, SttError> {
+fn begin(shared: &Arc<UtteranceContext>, options: SttOptions, permit: SlotPermit) -> Result<Utterance, SttError> {
     let language = options.language_or(shared.language.as_deref()).map(str::to_owned);
     let prompt = match &shared.sizes.prompts {
         None => 0,

@@ -189,6 +189,25 @@ async fn all_slots_taken_is_busy_and_one_that_is_dropped_is_free_again() {
 }
 
 #[tokio::test]
+async fn requests_that_wait_for_a_slot_leave_a_quarter_of_them_to_sessions() {
+    let engine = recognizer(&tiny());
+    let mut waited = Vec::new();
+    for _ in 0..6 {
+        let utterance = engine.open_queued(SttOptions::default()).await.await;
+        waited.push(utterance.expect("a slot is free"));
+    }
+    let mut queued = engine.open_queued(SttOptions::default());
+    assert!(futures_util::poll!(&mut queued).is_pending());
+    let _first = opened(&engine, SttOptions::default()).await;
+    let _second = opened(&engine, SttOptions::default()).await;
+    assert!(matches!(engine.open(SttOptions::default()).await, Err(SttError::Busy { .. })));
+    drop(waited.remove(0));
+    let mut next = queued.await.await.expect("the slot of the one that was dropped");
+    push(&mut next, &sentence()).await;
+    assert_eq!(next.finish().await.expect("an answer").text, text_of(&engine, &golden().tokens));
+}
+
+#[tokio::test]
 async fn silence_and_no_audio_at_all_end_at_once() {
     let engine = recognizer(&tiny());
     let mut utterance = opened(&engine, SttOptions::default()).await;
