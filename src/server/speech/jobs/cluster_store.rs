@@ -11,7 +11,7 @@
 
 use super::fair;
 use super::job::{Failure, Job, Status, now};
-use super::job_store::{HeldJob, JobOwner, JobStore, Sound, Stop};
+use super::job_store::{AddedJob, HeldJob, JobOwner, JobStore, Sound, Stop};
 use super::refusal::{failure_of_store, no_such_page, other_request};
 use super::store::{Bounds, StoreError};
 use crate::server::access::live_keys::LiveKeys;
@@ -390,14 +390,14 @@ impl ClusterStore {
     }
 
     /// The job of a request that came before.
-    async fn again(&self, id: &str, stored: &JobRecord, digest: Option<&str>) -> Result<Job, ApiError> {
+    async fn again(&self, id: &str, stored: &JobRecord, digest: Option<&str>) -> Result<AddedJob, ApiError> {
         if stored.digest.as_deref() != digest {
             return Err(other_request());
         }
         if stored.is_open() {
             self.jetstream.queue().push(id).await.map_err(|error| failed(&error))?;
         }
-        Ok(stored.job(id))
+        Ok(AddedJob { job: stored.job(id), is_new: false })
     }
 
     /// The finished file of a job that `viewer` may see.
@@ -670,7 +670,13 @@ impl ClusterStore {
 #[async_trait]
 impl JobStore for ClusterStore {
     /// Nothing is left where it fails, as far as JetStream answers.
-    async fn add(&self, id: &str, owner: JobOwner, spec: &SpeechSpec, digest: Option<String>) -> Result<Job, ApiError> {
+    async fn add(
+        &self,
+        id: &str,
+        owner: JobOwner,
+        spec: &SpeechSpec,
+        digest: Option<String>,
+    ) -> Result<AddedJob, ApiError> {
         if digest.is_some()
             && let Some((stored, _)) = self.record(id).await?
         {
@@ -715,7 +721,7 @@ impl JobStore for ClusterStore {
             return Err(failed(&error));
         }
         self.index().note(id, revision, Some(stored.clone()));
-        Ok(stored.job(id))
+        Ok(AddedJob { job: stored.job(id), is_new: true })
     }
 
     async fn job_for(&self, viewer: Viewer, id: &str) -> Result<Job, ApiError> {

@@ -2,7 +2,7 @@
 //! already. Listing jobs creates no store.
 
 use super::job::{Failure, Job, now};
-use super::job_store::{HeldJob, JobOwner, JobStore, Sound, Stop};
+use super::job_store::{AddedJob, HeldJob, JobOwner, JobStore, Sound, Stop};
 use super::refusal::{failure_of_store, no_such_page, not_opened};
 use super::store::{Bounds, Store, StoreError, file_name, private_file, read_spool};
 use crate::server::speech::error::ApiError;
@@ -177,16 +177,22 @@ impl DiskStore {
 
 #[async_trait]
 impl JobStore for DiskStore {
-    async fn add(&self, id: &str, owner: JobOwner, spec: &SpeechSpec, digest: Option<String>) -> Result<Job, ApiError> {
+    async fn add(
+        &self,
+        id: &str,
+        owner: JobOwner,
+        spec: &SpeechSpec,
+        digest: Option<String>,
+    ) -> Result<AddedJob, ApiError> {
         let id = id.to_owned();
         let spec = spec.clone();
         let JobOwner { key, max_open } = owner;
         let jobs = self.0.clone();
-        let add = move |store: &mut Store| -> Result<Job, StoreError> {
-            let job = store.add(&id, (key, max_open), &spec, digest.as_deref(), now())?;
+        let add = move |store: &mut Store| -> Result<AddedJob, StoreError> {
+            let added = store.add(&id, (key, max_open), &spec, digest.as_deref(), now())?;
             // Here, so that a worker takes it even if the caller is gone.
             jobs.work.notify_one();
-            Ok(job)
+            Ok(added)
         };
         self.with(add).await
     }

@@ -27,6 +27,14 @@ pub(super) struct JobOwner {
     pub(super) max_open: usize,
 }
 
+/// A job that a request asked for.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct AddedJob {
+    pub(super) job: Job,
+    /// Whether this request has made it; if not, an earlier one with the same idempotency key has.
+    pub(super) is_new: bool,
+}
+
 /// Why a hub does not go on with a job.
 #[derive(Debug)]
 pub(super) enum Stop {
@@ -45,7 +53,13 @@ pub(super) enum Stop {
 pub(super) trait JobStore: Send + Sync {
     /// Takes a job. `digest`: of the request, where it came with an idempotency key, which `id` is derived from: then a job that
     /// is there already is returned.
-    async fn add(&self, id: &str, owner: JobOwner, spec: &SpeechSpec, digest: Option<String>) -> Result<Job, ApiError>;
+    async fn add(
+        &self,
+        id: &str,
+        owner: JobOwner,
+        spec: &SpeechSpec,
+        digest: Option<String>,
+    ) -> Result<AddedJob, ApiError>;
 
     /// One job, where `viewer` may see it; to others it is as if there were none.
     async fn job_for(&self, viewer: Viewer, id: &str) -> Result<Job, ApiError>;

@@ -1,7 +1,7 @@
 //! `/v1/audio/speech/jobs`: ask, look, fetch, remove.
 
 use super::job::{PREFIX, Status};
-use super::job_store::JobOwner;
+use super::job_store::{AddedJob, JobOwner};
 use crate::server::access::caller::Identity;
 use crate::server::access::limits::{Count, Resource, Spender};
 use crate::server::speech::error::ApiError;
@@ -68,8 +68,8 @@ async fn create(
     let n_chars = spec.n_chars as u64;
     let charges = [(Resource::Jobs, Count::Jobs, 1), (Resource::Characters, Count::Characters, n_chars)];
     // A request that is repeated costs nothing more.
-    let is_new = digest.is_none() || store.job_for(identity.viewer, &id).await.is_err();
-    if is_new {
+    let is_repeated = digest.is_some() && store.job_for(identity.viewer, &id).await.is_ok();
+    if !is_repeated {
         charges.iter().try_for_each(|(resource, ..)| check(&speech, &spender, *resource))?;
     }
     // Half of the queue stays for other keys, if there are any.
@@ -80,7 +80,8 @@ async fn create(
     let owner = JobOwner { key: identity.owner, max_open };
     let storing = speech.clone();
     let stored = speech.sessions.setup.tasks.spawn(async move {
-        let job = storing.jobs.store()?.add(&id, owner, &spec, digest).await?;
+        let AddedJob { job, is_new } = storing.jobs.store()?.add(&id, owner, &spec, digest).await?;
+        // Of requests with one idempotency key that come at once, the first one pays.
         for (resource, count, amount) in charges.into_iter().filter(|_| is_new) {
             spender.consumer.spend(resource, amount);
             spender.consumer.count(count, amount);
@@ -191,7 +192,8 @@ mod tests {
     use crate::server::speech::jobs::Jobs;
     use crate::server::speech::jobs::job::Job;
     use crate::server::speech::jobs::job_store::{HeldJob, JobStore, Sound};
-    use crate::server::speech::jobs::store::Bounds;
+    use crate::server::speech::jobs::refusal::failure_of_store;
+    use crate::server::speech::jobs::store::{Bounds, StoreError};
     use crate::server::speech::spec::SpeechSpec;
     use antiphon_engine_api::Engines;
     use antiphon_engine_api::fakes::llm::FakeLlm;
@@ -200,6 +202,7 @@ mod tests {
     use antiphon_engine_api::fakes::vad::FakeVad;
     use antiphon_session::Viewer;
     use async_trait::async_trait;
+    use axum::http::HeaderValue;
     use futures_util::future::BoxFuture;
     use std::sync::Mutex;
     use std::time::Duration;
@@ -215,10 +218,14 @@ mod tests {
 
     #[async_trait]
     impl JobStore for SlowStore {
-        async fn add(&self, id: &str, _: JobOwner, spec: &SpeechSpec, _: Option<String>) -> Result<Job, ApiError> {
+        async fn add(&self, id: &str, _: JobOwner, spec: &SpeechSpec, _: Option<String>) -> Result<AddedJob, ApiError> {
             sleep(ADDING).await;
-            self.0.lock().expect("no panic").push(id.to_owned());
-            Ok(Job {
+            let mut added = self.0.lock().expect("no panic");
+            let is_new = !added.iter().any(|known| known == id);
+            if is_new {
+                added.push(id.to_owned());
+            }
+            let job = Job {
                 id: id.to_owned(),
                 status: Status::Queued,
                 created: 0,
@@ -235,11 +242,13 @@ mod tests {
                 failure: None,
                 model: None,
                 owner: None,
-            })
+            };
+            Ok(AddedJob { job, is_new })
         }
 
-        async fn job_for(&self, _: Viewer, _: &str) -> Result<Job, ApiError> {
-            unreachable!("jobs are added only")
+        async fn job_for(&self, _: Viewer, id: &str) -> Result<Job, ApiError> {
+            assert!(!self.0.lock().expect("no panic").iter().any(|known| known == id), "jobs are added only");
+            Err(failure_of_store(&StoreError::Gone))
         }
 
         async fn list(&self, _: Viewer, _: Option<&str>, _: usize) -> Result<Vec<Job>, ApiError> {
@@ -286,23 +295,45 @@ mod tests {
         Arc::new(speech)
     }
 
+    /// Asks for a job of four characters.
+    async fn asked(speech: &Arc<SpeechParts>, idempotency: Option<&'static str>) -> Result<Response, ApiError> {
+        let client = Client::direct([127, 0, 0, 1].into(), false);
+        let mut request = Request::new(Body::from(r#"{"input": "One."}"#));
+        if let Some(key) = idempotency {
+            request.headers_mut().insert(IDEMPOTENCY_KEY, HeaderValue::from_static(key));
+        }
+        let consumer = speech.sessions.access.limits.consumer(None, client);
+        request.extensions_mut().insert(Spender { consumer, client, owner: None });
+        let identity = Identity { owner: None, viewer: Viewer::All, scopes: Scopes::ALL };
+        create(State(speech.clone()), identity, request).await
+    }
+
+    /// Jobs and characters that were charged.
+    fn charged(speech: &SpeechParts) -> [u64; 2] {
+        let usage = serde_json::to_value(speech.sessions.access.limits.usage(None)).expect("JSON");
+        ["jobs", "characters"].map(|name| usage[0]["total"][name].as_u64().expect("a number"))
+    }
+
     #[tokio::test(start_paused = true)]
     async fn a_job_whose_client_has_gone_is_stored_and_charged() {
         let store = SlowStore::default();
         let added = store.0.clone();
         let speech = hub(store);
-        let limits = &speech.sessions.access.limits;
-        let client = Client::direct([127, 0, 0, 1].into(), false);
-        let mut request = Request::new(Body::from(r#"{"input": "One."}"#));
-        let spender = Spender { consumer: limits.consumer(None, client), client, owner: None };
-        request.extensions_mut().insert(spender);
-        let identity = Identity { owner: None, viewer: Viewer::All, scopes: Scopes::ALL };
-        let answer = create(State(speech.clone()), identity, request);
-        assert!(timeout(ADDING / 2, answer).await.is_err(), "the client goes");
+        assert!(timeout(ADDING / 2, asked(&speech, None)).await.is_err(), "the client goes");
         sleep(ADDING).await;
         assert_eq!(added.lock().expect("no panic").len(), 1);
-        let usage = serde_json::to_value(limits.usage(None)).expect("JSON");
-        let total = &usage[0]["total"];
-        assert_eq!((&total["jobs"], &total["characters"]), (&1.into(), &4.into()));
+        assert_eq!(charged(&speech), [1, 4]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn requests_at_once_with_one_idempotency_key_are_charged_once() {
+        let store = SlowStore::default();
+        let added = store.0.clone();
+        let speech = hub(store);
+        let (first, second) = tokio::join!(asked(&speech, Some("one")), asked(&speech, Some("one")));
+        let statuses = [first, second].map(|answer| answer.expect("accepted").status());
+        assert_eq!(statuses, [StatusCode::ACCEPTED; 2]);
+        assert_eq!(added.lock().expect("no panic").len(), 1);
+        assert_eq!(charged(&speech), [1, 4]);
     }
 }

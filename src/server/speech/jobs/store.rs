@@ -14,6 +14,7 @@ mod tables;
 
 use super::fair;
 use super::job::{Failure, Job, Status, now};
+use super::job_store::AddedJob;
 use crate::server::speech::spec::SpeechSpec;
 use antiphon_audio::encode::FileFormat;
 use antiphon_session::Viewer;
@@ -206,7 +207,7 @@ impl Store {
         spec: &SpeechSpec,
         digest: Option<&str>,
         now: i64,
-    ) -> Result<Job, StoreError> {
+    ) -> Result<AddedJob, StoreError> {
         if let Some(digest) = digest {
             self.sweep(now)?;
             let sql = "SELECT digest FROM jobs WHERE id = ?";
@@ -214,7 +215,10 @@ impl Store {
                 None => {}
                 Some(found) => {
                     let found = found.map(|found| self.open_text(id, "digest", found)).transpose()?;
-                    return if found.as_deref() == Some(digest) { self.job(id) } else { Err(StoreError::OtherRequest) };
+                    if found.as_deref() != Some(digest) {
+                        return Err(StoreError::OtherRequest);
+                    }
+                    return Ok(AddedJob { job: self.job(id)?, is_new: false });
                 }
             }
         }
@@ -239,7 +243,7 @@ impl Store {
                 spec.format.name(), spec.model, owner, instructions, digest
             ],
         )?;
-        self.job(id)
+        Ok(AddedJob { job: self.job(id)?, is_new: true })
     }
 
     /// The next job of the queue, now being worked on, and what it is to say. Owners take turns: the next job is the oldest of

@@ -164,7 +164,8 @@ async fn a_write_without_an_answer_is_known_by_what_it_wrote() {
 #[tokio::test]
 async fn a_removed_job_is_not_written_again() {
     let (_server, one, two) = hubs().await;
-    let job = one.add("job_a", JobOwner { key: None, max_open: usize::MAX }, &spec(), None).await.expect("added");
+    let owner = JobOwner { key: None, max_open: usize::MAX };
+    let AddedJob { job, .. } = one.add("job_a", owner, &spec(), None).await.expect("added");
     let (mut claim, _) = next(&one).await;
     claim.append(&[1; 100]).await.expect("kept");
     two.remove(Viewer::All, &job.id).await.expect("removed");

@@ -362,7 +362,10 @@ fn a_request_with_an_idempotency_key_makes_one_job() {
     let first = store.add("job_a", (None, usize::MAX), &request, Some("1"), 0).expect("added");
     store.take(1).expect("taken");
     let again = store.add("job_a", (None, usize::MAX), &request, Some("1"), 2).expect("the same");
-    assert_eq!((again.created, again.status, store.n_open().expect("counted")), (first.created, Status::Running, 1));
+    assert_eq!((first.is_new, again.is_new), (true, false));
+    let again = again.job;
+    let n_open = store.n_open().expect("counted");
+    assert_eq!((again.created, again.status, n_open), (first.job.created, Status::Running, 1));
     assert!(matches!(store.add("job_a", (None, usize::MAX), &request, Some("2"), 2), Err(StoreError::OtherRequest)));
     // A full queue does not refuse what is in it.
     for id in ["job_b", "job_c"] {
@@ -372,7 +375,7 @@ fn a_request_with_an_idempotency_key_makes_one_job() {
     store.add("job_a", (None, usize::MAX), &request, Some("1"), 2).expect("the same");
     // A job that is gone has left its key.
     store.delete("job_a").expect("deleted");
-    store.add("job_a", (None, usize::MAX), &request, Some("2"), 3).expect("added");
+    assert!(store.add("job_a", (None, usize::MAX), &request, Some("2"), 3).expect("added").is_new);
 }
 
 #[test]
