@@ -145,6 +145,25 @@ async fn an_address_behind_a_trusted_proxy_has_a_limit_of_its_own() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn what_a_phones_provider_asks_uses_up_no_limit() {
+    let mut config = config("address_requests_per_minute = 1");
+    config.server.trusted_proxies = vec!["127.0.0.1".into()];
+    let hub = hub(config, Keys::default()).await;
+    let ask = async |method: Method, path: &str| {
+        let request = reqwest::Client::new().request(method, format!("http://{}{path}", hub.address));
+        let response = request.header("x-forwarded-for", "192.0.2.1").send().await.expect("an answer");
+        response.status().as_u16()
+    };
+    for _ in 0..2 {
+        // Nobody has signed them.
+        assert_eq!(ask(Method::POST, "/v1/telephony/twilio/voice").await, 401);
+        assert_eq!(ask(Method::POST, "/v1/telephony/twilio/status").await, 403);
+    }
+    assert_eq!(ask(Method::GET, "/v1/models").await, 200);
+    assert_eq!(ask(Method::GET, "/v1/models").await, 429);
+}
+
+#[tokio::test(start_paused = true)]
 async fn responses_beyond_a_sessions_rate_are_refused_and_the_figures_are_real() {
     let hub = hub(config("session_responses_per_minute = 2"), Keys::default()).await;
     let mut socket = hub.connect("").await;

@@ -17,8 +17,15 @@ use axum::middleware::Next;
 use axum::response::Response;
 use std::sync::Arc;
 
-/// Routes that are limited otherwise, or not at all.
-const EXEMPT: [&str; 4] = ["/healthz", "/readyz", "/v1/telephony/{provider}", "/v1/telephony/{provider}/{token}"];
+/// Routes that are limited otherwise, or not at all. A phone's provider asks for many callers from few addresses.
+const EXEMPT: [&str; 6] = [
+    "/healthz",
+    "/readyz",
+    "/v1/telephony/{provider}",
+    "/v1/telephony/{provider}/{token}",
+    "/v1/telephony/twilio/voice",
+    "/v1/telephony/twilio/status",
+];
 
 /// Routes of sockets, which are limited as sessions. An offer of a call is a request.
 const SOCKETS: [&str; 2] = ["/v1/realtime", "/v1/rtvi"];
