@@ -3,7 +3,9 @@
 use super::timers::TimerOwner;
 use super::{Endpoint, Event, Output, Peer, RegistrarId, T1, T2, TRANSACTION, Transport, TrunkId};
 use crate::digest::Fields;
+use crate::header::NameAddr;
 use crate::message::{Message, Method};
+use crate::uri::Uri;
 use bytes::Bytes;
 use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
@@ -86,6 +88,25 @@ impl Registrar {
         let request = self.request.as_ref().map(|request| request.resend_at.min(request.gives_up_at));
         self.at.into_iter().chain(request).min()
     }
+}
+
+/// The seconds that an accepted REGISTER grants the contact of this user at this address. The answer lists the contacts
+/// of all who registered as the same user (RFC 3261, section 10.3); where none of them is ours, because the registrar
+/// has changed it, the shortest time counts. `None`: the contact has none of its own.
+fn expires_of_contact(accepted: &Message, user: &str, advertised: SocketAddr) -> Option<u64> {
+    let ours = Uri::parse(&format!("sip:{user}@{advertised}"));
+    let mut shortest: Option<u64> = None;
+    for contact in accepted.list("contact").filter_map(NameAddr::parse) {
+        let expires = contact.parameter("expires").and_then(|seconds| seconds.parse::<u64>().ok());
+        let is_ours = ours.as_ref().zip(contact.sip_uri()).is_some_and(|(ours, uri)| {
+            uri.user == ours.user && uri.host == ours.host && uri.port.or(Some(5_060)) == ours.port
+        });
+        if is_ours {
+            return expires;
+        }
+        shortest = shortest.into_iter().chain(expires).min();
+    }
+    shortest
 }
 
 impl Endpoint {
@@ -188,6 +209,8 @@ impl Endpoint {
     ) {
         let credentials = self.config.trunks[id.0].credentials.clone();
         let client_nonce = self.random();
+        let Some(transport) = self.registrar(id).map(|registrar| registrar.registration.transport) else { return };
+        let advertised = self.advertised(transport);
         let Some(registrar) = self.registrar(id) else { return };
         let is_registrar = registrar.addresses.iter().any(|known| known.ip() == from.address.ip());
         if !is_registrar || registrar.state != State::Asking || status < 200 {
@@ -227,7 +250,7 @@ impl Endpoint {
             self.registration_failed(now, id, status);
             return;
         }
-        let by_contact = message.contact().and_then(|contact| contact.parameter("expires")?.parse::<u64>().ok());
+        let by_contact = expires_of_contact(message, &registrar.registration.user, advertised);
         let by_header = message.get("expires").and_then(|seconds| seconds.trim().parse::<u64>().ok());
         let granted = by_contact.or(by_header).map_or(registrar.expires, Duration::from_secs);
         let granted = granted.clamp(MIN_GRANTED, MAX_GRANTED);

@@ -1160,6 +1160,29 @@ fn a_trunk_is_registered_by_digest_and_refreshed_and_its_calls_are_accepted() {
 }
 
 #[test]
+fn a_registration_lasts_as_long_as_its_own_contact() {
+    let other = "<sip:4711@192.0.2.7:5060>;expires=3000";
+    for (contacts, seconds) in [
+        (format!("{other}, <sip:4711@192.0.2.1>;expires=100"), 100),
+        (format!("{other}, <sip:4711@192.0.2.1:5060;ob>"), 200),
+        // The registrar has another address in the place of ours.
+        (format!("{other}, <sip:4711@203.0.113.4:1024>;expires=90"), 90),
+    ] {
+        let mut rig = Rig::new(vec![registered_trunk()]);
+        rig.pass(Duration::ZERO);
+        rig.endpoint.resolved(rig.now, TrunkId(0), &["192.0.2.9:5062".parse().unwrap()]);
+        rig.drain();
+        let mut accepted = rig.last().answer(200, "OK", Some("r"));
+        accepted.add("contact", contacts.as_str());
+        accepted.add("expires", "200");
+        rig.receive(std::str::from_utf8(&accepted.write()).unwrap());
+        let granted = Duration::from_secs(seconds);
+        let registered = Event::Registered { registrar: TrunkId(0), result: Ok(granted) };
+        assert_eq!(rig.events.pop_front(), Some(registered), "{contacts}");
+    }
+}
+
+#[test]
 fn a_registration_that_fails_is_tried_again_later_and_later() {
     let mut rig = Rig::new(vec![registered_trunk()]);
     rig.pass(Duration::ZERO);
