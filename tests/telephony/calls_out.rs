@@ -566,7 +566,7 @@ async fn nobody_is_called_who_may_not_be() {
     let mut twilio = Twilio::new();
     let mut config = twilio.config();
     config.sip.max_calls_out = 1;
-    config.sip.max_calls_out_per_minute = 2;
+    config.sip.max_calls_out_per_minute = 1;
     config.sip.call_to.push("sips:*".into());
     let hub = start(config.clone(), &[], &FakeLlm::default()).await;
     for (body, status, code) in [

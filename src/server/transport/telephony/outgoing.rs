@@ -141,13 +141,14 @@ impl DialRights {
         Ok(())
     }
 
-    /// Counts a call of this key and takes its place among the calls at a time.
+    /// Takes the place of a call of this key among the calls at a time, and counts the call where there is one.
     ///
     /// # Errors
-    /// [`DialError::TooManyPerMinute`], [`DialError::TooMany`].
+    /// [`DialError::TooMany`], [`DialError::TooManyPerMinute`].
     pub(super) fn take(&self, owner: Option<KeyId>) -> Result<OwnedSemaphorePermit, DialError> {
+        let place = self.places.clone().try_acquire_owned().map_err(|_| DialError::TooMany)?;
         self.recent.count(owner, self.max_per_minute).map_err(DialError::TooManyPerMinute)?;
-        self.places.clone().try_acquire_owned().map_err(|_| DialError::TooMany)
+        Ok(place)
     }
 }
 
@@ -272,6 +273,20 @@ mod tests {
         sleep(MINUTE).await;
         assert_eq!(recent.count(other, 2), Ok(()));
         assert_eq!(recent.0.lock().unwrap().len(), 1, "who has not called is forgotten");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_call_without_a_place_is_not_counted() {
+        let config = SipConfig { max_calls_out: 1, max_calls_out_per_minute: 2, ..SipConfig::default() };
+        let rights = DialRights::of(&config);
+        let first = rights.take(None).expect("a place");
+        for _ in 0..3 {
+            assert!(matches!(rights.take(None), Err(DialError::TooMany)));
+        }
+        drop(first);
+        drop(rights.take(None).expect("the second call of the minute"));
+        assert!(matches!(rights.take(None), Err(DialError::TooManyPerMinute(_))));
+        assert_eq!(rights.places.available_permits(), 1);
     }
 
     #[test]
