@@ -1,6 +1,6 @@
 //! The jitter buffer of one call: from RTP packets to the caller's sound in order, and keys.
 //!
-//! [`super::media`] pushes each packet and takes what is due. A missing packet is waited for until three later ones are
+//! [`super::media`] pushes each packet and takes what is due. A missing packet is waited for until four later ones are
 //! there or for 60 ms, then it is concealed. A pause of the sender (silence suppression, comfort noise) becomes silence
 //! of the same length; where nothing comes at all, silence stands in after 60 ms, so that turns end, and is taken off
 //! the next pause. Sound is not kept for a playback clock: the session counts samples, and a sender whose clock is fast
@@ -16,10 +16,8 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 /// Later packets after which a missing one counts as lost; and how long it is waited for.
-const REORDERED: usize = 3;
+const REORDERED: usize = 4;
 const WAIT: Duration = Duration::from_millis(60);
-/// Packets that wait for others; of more, the oldest gap counts as lost.
-const MAX_WAITING: usize = 16;
 /// A jump of the numbers or of the time beyond this restarts the stream.
 const MAX_JUMP: i64 = 100;
 const MAX_PAUSE_SECONDS: u64 = 2;
@@ -187,7 +185,7 @@ impl Receiver {
             };
             if sequence > expected.sequence {
                 let is_late = self.gap_since.is_some_and(|since| since + WAIT <= now);
-                if !is_late && self.waiting.len() <= REORDERED.min(MAX_WAITING) {
+                if !is_late && self.waiting.len() < REORDERED {
                     return;
                 }
                 let n_lost = sequence - expected.sequence;
@@ -373,6 +371,10 @@ mod tests {
         );
         // The concealed one, then what waited for it.
         assert_eq!(run(&[(1, 0, 0), (2, 1, 20), (4, 3, 21)], 82), "LLLLLLLL");
+        // Three later ones wait, and four do not.
+        let four = [(1, 0, 0), (2, 1, 20), (4, 3, 21), (5, 4, 21), (6, 5, 21), (7, 6, 21)];
+        assert_eq!(run(&four[..5], 21), "LLLL");
+        assert_eq!(run(&four, 21), "LLLLLLLLLLLLLL");
     }
 
     #[tokio::test(start_paused = true)]
@@ -464,7 +466,7 @@ mod tests {
                     LineEvent::Key(_) => 0,
                 }).sum();
                 prop_assert!(n_samples <= 10 * 48_000, "{n_samples}");
-                prop_assert!(receiver.waiting.len() <= MAX_WAITING);
+                prop_assert!(receiver.waiting.len() < REORDERED);
             }
         }
     }
