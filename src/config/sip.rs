@@ -60,7 +60,7 @@ antiphon_types::settings! {
         /// Whether the model may record a call or stop that, by the tool set_recording_consent, where
         /// telephony.recording_consent is "key".
         pub tool_recording_consent: bool = false, Rule::Switch;
-        /// Whether the model may press keys in calls by SIP, by the tool send_dtmf.
+        /// Whether the model may press keys by SIP and Asterisk, by the tool send_dtmf.
         pub tool_send_dtmf: bool = false, Rule::Switch;
         /// Whom the model may transfer a call to, by the tool transfer_call, by a name that it is told, such as
         /// { front_desk = "tel:+4930123" }; these need no entry in transfer_to. At most 64.
