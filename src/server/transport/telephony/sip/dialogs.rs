@@ -7,7 +7,7 @@ use super::passwords::NewPasswords;
 use super::ports::RtpPorts;
 use super::streams::{StreamMessage, Streams};
 use crate::server::access::AccessParts;
-use crate::server::edge::client::Client;
+use crate::server::edge::client::{Client, network};
 use crate::server::transport::transfers::TransferError;
 use antiphon_sip::{
     CallId, EndCause, Endpoint, Event, IncomingCall, InviteError, MAX_CALLS, MAX_MESSAGE_BYTES, OutgoingCall, Output,
@@ -349,7 +349,7 @@ impl Dialogs {
     fn received(&mut self, from: Peer, bytes: &[u8]) {
         let address = from.address.ip().to_canonical();
         // Who has guessed too many passwords waits, as with keys.
-        if self.access.attempts.check(address).is_err() && !self.endpoint.is_listed(address) {
+        if self.access.attempts.check(network(address)).is_err() && !self.endpoint.is_listed(address) {
             return;
         }
         self.endpoint.receive(Instant::now().into_std(), from, bytes);
@@ -445,7 +445,7 @@ impl Dialogs {
             Event::Refused(refused) => {
                 let client = Client::direct(refused.address, false);
                 if refused.status == 403 && refused.reason == antiphon_sip::WRONG_PASSWORD {
-                    let _ = self.access.attempts.failed(refused.address);
+                    let _ = self.access.attempts.failed(network(refused.address));
                 }
                 self.access.security.refused(client, ROUTE, refused.status, refused.reason);
             }
@@ -528,8 +528,8 @@ mod tests {
     use crate::server::access::keys::Keys;
     use crate::server::edge::EdgeParts;
     use antiphon_protocol::Dialect;
-    use antiphon_sip::{Config, Trunk};
-    use std::net::Ipv4Addr;
+    use antiphon_sip::{Config, RequestRefused, Trunk, WRONG_PASSWORD};
+    use std::net::{IpAddr, Ipv4Addr};
     use tokio::io::AsyncWriteExt;
     use tokio::net::{TcpListener, TcpStream};
 
@@ -604,6 +604,28 @@ mod tests {
             dialogs.drain(&|_: ArrivedCall| {}, &CancellationToken::new());
             assert_eq!(is_admitted(&dialogs.streams, peer), expected, "{method}");
         }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_guesses_passwords_waits_at_any_address_of_the_network() {
+        let mut dialogs = dialogs().await;
+        let neighbour = |n: u16| IpAddr::from([0x2001, 0xdb8, 0, 0, 0, 0, 0, n]);
+        for n in 0..20 {
+            let guessed = RequestRefused { address: neighbour(n), status: 403, reason: WRONG_PASSWORD };
+            dialogs.happened(Event::Refused(guessed), &|_: ArrivedCall| {}, &CancellationToken::new());
+        }
+        let options = format!(
+            "OPTIONS sip:100@h SIP/2.0\r\nVia: SIP/2.0/UDP h;branch=z9hG4bK1\r\nFrom: <sip:a@h>;tag=1\r\n\
+             To: <sip:100@h>\r\nCall-ID: 1\r\nCSeq: 1 OPTIONS\r\nSubject: {}\r\nContent-Length: 0\r\n\r\n",
+            "x".repeat(400)
+        );
+        let mut is_answered = |address: IpAddr| {
+            let peer = Peer { transport: Transport::Udp, address: SocketAddr::new(address, 5_060) };
+            dialogs.received(peer, options.as_bytes());
+            dialogs.endpoint.poll().is_some()
+        };
+        assert!(!is_answered(neighbour(99)));
+        assert!(is_answered(IpAddr::from([0x2001, 0xdb8, 0, 1, 0, 0, 0, 1])), "another network");
     }
 
     #[tokio::test]
