@@ -67,16 +67,16 @@ pub(in crate::server) async fn run(
 ) {
     loop {
         let expiry = access.keys.current().next_expiry();
+        // A key may have expired while a reload was applied: `expiry` is that of the next one.
+        access.keys.expire();
+        access.ephemeral_keys.retain(|owner| access.keys.is_valid(owner));
         let wait = expiry.map(|at| at.duration_since(SystemTime::now()).unwrap_or_default().min(LONGEST_WAIT));
         tokio::select! {
             reload = next(&mut reloads) => match reload {
                 Some(reload) => apply(access, above, reload),
                 None => reloads = None,
             },
-            () = tokio::time::sleep(wait.unwrap_or_default()), if wait.is_some() => {
-                access.keys.expire();
-                access.ephemeral_keys.retain(|owner| access.keys.is_valid(owner));
-            }
+            () = tokio::time::sleep(wait.unwrap_or_default()), if wait.is_some() => {}
             () = stop.cancelled() => return,
         }
     }
@@ -140,5 +140,40 @@ fn apply(access: &AccessParts, above: &Above<'_>, reload: Reload) {
         }
         (Some(_), None) => tracing::warn!("the hub was started without TLS: restart it to use a certificate"),
         (None, _) => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::{LimitsConfig, ServerConfig};
+    use crate::server::access::audit::Audit;
+    use crate::server::access::ephemeral_keys::EphemeralKeys;
+    use crate::server::access::keys::{digest, hex};
+    use crate::server::edge::EdgeParts;
+    use antiphon_protocol::Dialect;
+    use tokio::time::timeout;
+
+    #[tokio::test(start_paused = true)]
+    async fn what_a_key_holds_that_has_expired_meanwhile_ends_with_the_next_reload() {
+        let entry = format!("[[key]]\nname = \"gone\"\nsha256 = \"{}\"\n", hex(&digest("gone")));
+        let keys = Keys::of_text(&format!("{entry}expires = 2020-01-01T00:00:00Z\n")).expect("a key");
+        let owner = Keys::of(&["gone"]).find("gone");
+        let edge = Arc::new(EdgeParts::new(ServerConfig::default(), None));
+        let ephemeral_keys = EphemeralKeys::new(Dialect::default(), None);
+        let access = AccessParts::new(edge, keys, LimitsConfig::default(), ephemeral_keys, Audit::default());
+        let secret = access.ephemeral_keys.make(owner, 1, None, Duration::from_secs(600)).expect("made");
+        let above = Above {
+            replace_twilio_auth_token: &|_| {},
+            replace_account_secrets: &|_| {},
+            replace_trunk_passwords: &|_| {},
+            sip_certificate: None,
+            sessions_of: &|_| 0,
+        };
+        let (sender, reloads) = mpsc::channel(1);
+        sender.try_send(Reload::default()).expect("there is room");
+        let running = run(&access, &above, Some(reloads), CancellationToken::new());
+        assert!(timeout(Duration::from_secs(1), running).await.is_err(), "it runs on");
+        assert_eq!(access.ephemeral_keys.find(&secret), None);
     }
 }
