@@ -6,8 +6,9 @@ use antiphon::server::{Extras, Keys, Parts};
 use antiphon_engine_api::fakes::llm::FakeLlm;
 use antiphon_engine_api::fakes::stt::FakeStt;
 use antiphon_engine_api::fakes::tts::FakeTts;
+use antiphon_engine_api::llm::LlmDelta;
 use antiphon_telemetry::Metrics;
-use antiphon_types::chat::Message;
+use antiphon_types::chat::{Finish, Message};
 use serde_json::{Value, json};
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -155,6 +156,23 @@ async fn turns_of_a_conversation_are_remembered_by_their_context() {
         (users(0), users(1), users(2)),
         (vec!["one".to_owned()], vec!["one".into(), "two".into()], vec!["three".into()])
     );
+    served.hub.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_answer_begins_once_where_the_model_withdraws_what_it_thought() {
+    let llm = FakeLlm::default();
+    let text = |text: &str| Ok(LlmDelta::Text(text.into()));
+    let end = Ok(LlmDelta::Done { finish: Finish::Stop, usage: None });
+    llm.then(vec![text("Hm."), Ok(LlmDelta::Withdrawn), text("Hello "), text("there."), end]);
+    let served = serve(FakeStt::default(), llm, FakeTts::default(), Config::default(), Keys::default()).await;
+    let mut client = Client::connect(&served).await;
+    client.send("transcript", json!({"text": "Hello?"}), &[]).await;
+    let events = client.until("handled-stop").await;
+    let kinds: Vec<_> = events.iter().map(|event| event.0.as_str()).collect();
+    let chunk = "handled-chunk";
+    assert_eq!(kinds, ["handled-start", chunk, chunk, chunk, "handled", "handled-stop"]);
+    assert_eq!(events[4].1["text"], "Hello there.");
     served.hub.stop().await;
 }
 

@@ -104,6 +104,7 @@ impl Connection {
         let deadline = Instant::now() + LONGEST_REQUEST;
         self.writer.set_deadline(Some(deadline));
         let mut answer = String::new();
+        let mut has_begun = false;
         let failed: Option<LlmError> = loop {
             let delta = tokio::select! {
                 delta = stream.next() => delta,
@@ -113,7 +114,7 @@ impl Connection {
             match delta {
                 Some(Ok(LlmDelta::Text(text))) => {
                     charge.n_written += text.len();
-                    if answer.is_empty() {
+                    if !std::mem::replace(&mut has_begun, true) {
                         self.writer.send("handled-start", with_context(Value::Null, context.clone())).await?;
                     }
                     self.writer.send("handled-chunk", json!({"text": text})).await?;
@@ -134,12 +135,11 @@ impl Connection {
             self.writer.send("not-handled", data).await?;
             return Ok("failed");
         }
-        let has_begun = !answer.is_empty();
         self.writer.send("handled", with_context(json!({"text": answer.trim()}), context)).await?;
         if has_begun {
             self.writer.send("handled-stop", Value::Null).await?;
         }
-        if let Some(key) = key.filter(|_| has_begun) {
+        if let Some(key) = key.filter(|_| !answer.is_empty()) {
             self.conversations.add(key, (asked, answer));
         }
         Ok("ok")
