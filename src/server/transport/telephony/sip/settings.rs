@@ -61,10 +61,29 @@ pub(super) struct CallWebhook {
 /// The key that a trunk's calls belong to.
 ///
 /// # Errors
-/// The name is of no key.
+/// The name is of no key, or the key has expired: a session of it would end at once.
 pub(super) fn owner(keys: &Keys, name: &str) -> Result<Option<KeyId>, &'static str> {
     if name.is_empty() {
         return Ok(None);
     }
-    keys.id_by_name(name).map(Some).ok_or("the key of the trunk is no API key of this hub")
+    let id = keys.id_by_name(name).ok_or("the key of the trunk is no API key of this hub")?;
+    keys.contain(id).then_some(Some(id)).ok_or("the API key of the trunk has expired")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::server::access::keys::{digest, hex};
+
+    #[test]
+    fn a_trunk_has_no_calls_of_a_key_that_has_expired() {
+        let owner_until = |expires: &str| {
+            let digest = hex(&digest("desk"));
+            let entry = format!("[[key]]\nname = \"desk\"\nsha256 = \"{digest}\"\nexpires = {expires}\n");
+            owner(&Keys::of_text(&entry).expect("a key"), "desk")
+        };
+        assert!(owner_until("2999-01-01T00:00:00Z").is_ok_and(|owner| owner.is_some()));
+        assert_eq!(owner_until("2020-01-01T00:00:00Z"), Err("the API key of the trunk has expired"));
+        assert_eq!(owner(&Keys::default(), ""), Ok(None));
+    }
 }
