@@ -78,7 +78,7 @@ fn turn_checks(scenario: &Scenario, recording: &Recording, place: usize) -> Vec<
         });
     } else if turn.speech.is_some() && !expect.goes_on {
         let limit = scenario.limits.answer_ms;
-        let answer_ms = answer_ms(recording, turn);
+        let answer_ms = answer_ms(recording, place);
         checks.add(
             format!("an answer within {limit} ms"),
             answer_ms.is_some_and(|ms| ms <= limit),
@@ -143,16 +143,16 @@ fn turn_report(recording: &Recording, place: usize) -> TurnReport {
         at_ms: whole(turn.turn.from_ms),
         said: turn.said.clone(),
         understood: transcripts.map(|transcript| transcript.text.trim()).collect::<Vec<_>>().join(" "),
-        answer_ms: answer_ms(recording, turn),
+        answer_ms: answer_ms(recording, place),
         stopped_ms: stopped_ms(recording, turn),
-        answered_at_ms: recording.answer(turn).map(|sound| whole(sound.from_ms)),
+        answered_at_ms: recording.answer(place).map(|sound| whole(sound.from_ms)),
         reply: recording.reply(turn.first_item, next.map(|next| next.first_item)),
         calls: calls.map(|call| call_text(&call.name, &call.arguments)).collect(),
     }
 }
 
 fn measures(recording: &Recording) -> Measures {
-    let mut answers: Vec<u64> = recording.turns.iter().filter_map(|turn| answer_ms(recording, turn)).collect();
+    let mut answers: Vec<u64> = (0..recording.turns.len()).filter_map(|place| answer_ms(recording, place)).collect();
     answers.sort_unstable();
     let interruptions = recording.turns.iter().map(|turn| n_interruptions(recording, turn)).sum();
     Measures {
@@ -166,9 +166,9 @@ fn measures(recording: &Recording) -> Measures {
 }
 
 /// The wait for an answer; 0 where it overlaps the end of the caller's words. `None`: none came, or the caller was silent.
-fn answer_ms(recording: &Recording, turn: &RecordedTurn) -> Option<u64> {
-    let speech = turn.speech?;
-    let answer = recording.answer(turn)?;
+fn answer_ms(recording: &Recording, place: usize) -> Option<u64> {
+    let speech = recording.turns.get(place)?.speech?;
+    let answer = recording.answer(place)?;
     Some(whole((answer.from_ms - speech.to_ms).max(0.0)))
 }
 
@@ -388,6 +388,20 @@ mod tests {
         recording.turns.push(first_turn(&scenario, span));
         let report = judge(&scenario, recording);
         assert_eq!(failed(&report), ["None at most 1 interruptions of the caller: 2"]);
+    }
+
+    #[test]
+    fn the_answer_to_later_words_is_no_answer_to_a_turn_that_had_none() {
+        let limits = "[limits]\nanswer_ms = 9000\ndead_air_ms = 9000\n";
+        let scenario = scenario(&format!("{limits}[[turns]]\nsay = \"Hello?\"\n"));
+        let mut recording = Recording::default();
+        recording.turns.push(first_turn(&scenario, Span { from_ms: 0.0, to_ms: 1_000.0 }));
+        recording.turns.push(first_turn(&scenario, Span { from_ms: 4_000.0, to_ms: 5_000.0 }));
+        recording.playout.audio("a", &[1_000; SECOND], 5_500.0);
+        let report = judge(&scenario, recording);
+        assert_eq!(failed(&report), ["Some(1) an answer within 9000 ms: none"]);
+        assert_eq!((report.turns[0].answered_at_ms, report.turns[1].answer_ms), (None, Some(500)));
+        assert_eq!((report.measures.answer_p50_ms, report.measures.answer_max_ms), (Some(500), Some(500)));
     }
 
     #[test]

@@ -278,9 +278,11 @@ impl<'a> Talk<'a> {
 
     /// Whether the last two turns that wanted an answer had none.
     fn is_given_up(&self) -> bool {
-        let turns = &self.recording.turns;
-        let wanted: Vec<_> = turns.iter().filter(|turn| !turn.expect.no_reply && !turn.said.is_empty()).collect();
-        let is_unanswered = |turn: &&&RecordedTurn| self.recording.answer(turn).is_none() && turn.over_item.is_none();
+        let turns = self.recording.turns.iter().enumerate();
+        let wanted: Vec<_> = turns.filter(|(_, turn)| !turn.expect.no_reply && !turn.said.is_empty()).collect();
+        let is_unanswered = |(place, turn): &&(usize, &RecordedTurn)| {
+            self.recording.answer(*place).is_none() && turn.over_item.is_none()
+        };
         wanted.len() >= 2 && wanted[wanted.len() - 2..].iter().filter(is_unanswered).count() == 2
     }
 
@@ -327,12 +329,12 @@ impl<'a> Talk<'a> {
         let waits_for_answer = recorded.expect.no_reply || !recorded.expect.goes_on;
         let until_ms = recorded.turn.to_ms + waits_ms;
         let has_tools = !recorded.expect.tools.is_empty();
+        let place = self.recording.turns.len();
         self.recording.turns.push(recorded);
         loop {
             let now_ms = self.now_ms();
-            let turn = &self.recording.turns[self.recording.turns.len() - 1];
-            let is_answered = self.recording.answer(turn).is_some_and(|sound| sound.from_ms <= now_ms);
-            let is_called = has_tools && self.recording.calls.len() > turn.first_call;
+            let is_answered = self.recording.answer(place).is_some_and(|sound| sound.from_ms <= now_ms);
+            let is_called = has_tools && self.recording.calls.len() > self.recording.turns[place].first_call;
             if now_ms >= until_ms || waits_for_answer && (is_answered || is_called) {
                 return Ok(());
             }
@@ -535,10 +537,14 @@ impl Recording {
         texts.join(" ")
     }
 
-    /// The first sound of the answer to a turn: of a reply that is new since, and behind its words.
-    pub(super) fn answer(&self, turn: &RecordedTurn) -> Option<Sound> {
-        let is_new = |sound: &&Sound| sound.item >= turn.first_item && sound.to_ms > turn.turn.to_ms;
-        self.playout.sounds.iter().find(is_new).copied()
+    /// The first sound of the answer to the turn at this place: behind its words, and of a reply that is new since and
+    /// was there before the caller spoke again.
+    pub(super) fn answer(&self, place: usize) -> Option<Sound> {
+        let turn = self.turns.get(place)?;
+        let next = self.turns.iter().skip(place + 1).find(|next| next.speech.is_some());
+        let replies = turn.first_item..next.map_or(self.playout.items.len(), |next| next.first_item);
+        let is_answer = |sound: &&Sound| replies.contains(&sound.item) && sound.to_ms > turn.turn.to_ms;
+        self.playout.sounds.iter().find(is_answer).copied()
     }
 }
 
