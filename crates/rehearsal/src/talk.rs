@@ -34,6 +34,8 @@ const LATE_REPLY_MS: f64 = 500.0;
 const SETTLES_MS: f64 = 250.0;
 /// How many calls of tools a conversation may have; further ones are answered with an error.
 const MAX_CALLS: usize = 200;
+/// A server's code for a `response.create` while a response is under way.
+const ALREADY_RESPONDING: &str = "conversation_already_has_active_response";
 
 /// Why a rehearsal has no result.
 #[derive(Debug, thiserror::Error)]
@@ -162,6 +164,8 @@ struct Talk<'a> {
     line_began_ms: Option<f64>,
     /// Responses that are not done.
     n_active: usize,
+    /// Results of tools were sent that no response has read.
+    owes_response: bool,
     /// Until when a response to tool calls is waited for.
     settles_ms: f64,
     done_ms: f64,
@@ -185,6 +189,7 @@ impl<'a> Talk<'a> {
             line_at: 0,
             line_began_ms: None,
             n_active: 0,
+            owes_response: false,
             settles_ms: 0.0,
             done_ms: 0.0,
             reported_ms: 0.0,
@@ -462,10 +467,17 @@ impl<'a> Talk<'a> {
                 let at = recording.playout.item(&item_id);
                 recording.playout.items[at].text.push_str(&delta);
             }
-            Event::ResponseCreated { .. } => self.n_active += 1,
-            Event::ResponseDone { .. } => {
+            Event::ResponseCreated { .. } => {
+                self.n_active += 1;
+                // It reads the results that were sent before.
+                self.owes_response = false;
+            }
+            Event::ResponseDone { response } => {
                 self.n_active = self.n_active.saturating_sub(1);
                 self.done_ms = now_ms;
+                // The caller's words that cancelled it have a response of their own.
+                self.owes_response &= response.status != "cancelled";
+                return self.ask_for_response(now_ms).await;
             }
             Event::FunctionCall { call_id, name, arguments } => {
                 return self.answer_call(&call_id, name, &arguments, now_ms).await;
@@ -481,13 +493,16 @@ impl<'a> Talk<'a> {
             Event::Held { .. } => recording.playout.hold(now_ms),
             Event::Resumed { .. } => recording.playout.resume(now_ms),
             Event::Cleared {} => _ = recording.playout.clear(now_ms),
+            // A response to the caller's words was faster: it, or the next one, reads the results.
+            Event::Error { error } if error.code.as_deref() == Some(ALREADY_RESPONDING) => {}
             Event::Error { error } => return Err(server_error(error)),
             _ => {}
         }
         Ok(())
     }
 
-    /// Gives the result of a tool, and asks for the response that uses it.
+    /// Gives the result of a tool. The response that uses it is asked for behind the one that calls, which may call
+    /// more.
     async fn answer_call(
         &mut self,
         call_id: &str,
@@ -500,9 +515,18 @@ impl<'a> Talk<'a> {
         self.recording.calls.push(RecordedCall { at_ms: now_ms, name, arguments });
         let item = json!({"type": "function_call_output", "call_id": call_id, "output": output});
         self.sender.event(&json!({"type": "conversation.item.create", "item": item})).await?;
-        self.sender.event(&json!({"type": "response.create"})).await?;
+        self.owes_response = true;
+        self.ask_for_response(now_ms).await
+    }
+
+    /// Asks for the response that reads the results of tools, once none is under way.
+    async fn ask_for_response(&mut self, now_ms: f64) -> Result<(), ClientError> {
+        if !self.owes_response || self.n_active > 0 {
+            return Ok(());
+        }
+        self.owes_response = false;
         self.settles_ms = now_ms + SETTLES_MS;
-        Ok(())
+        self.sender.event(&json!({"type": "response.create"})).await
     }
 
     fn result_of(&self, name: &str) -> String {
@@ -724,6 +748,52 @@ mod tests {
         let report = report.expect("a report");
         assert_eq!(failed(&report), Vec::<String>::new());
         assert!(report.measures.seconds < 4.0, "{:?}", report.measures);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn one_response_is_asked_for_behind_the_one_that_calls_several_tools() {
+        let (connection, mut server) = connected().await;
+        let tool = "[[tools]]\nname = \"book\"\nresult = \"booked\"\n";
+        let script = format!("{tool}[[turns]]\nsay = \"A table for two.\"\nexpect.words = [\"both\"]\n");
+        let scenario = Scenario::parse(&script, "two tables").expect("right");
+        let caller = caller();
+        let talking = rehearse(connection, &scenario, &caller);
+        let serving = async {
+            let mut seen: Vec<String> = Vec::new();
+            while let Some(event) = server.next().await {
+                let kind = event["type"].as_str().expect("a type").to_owned();
+                match kind.as_str() {
+                    "session.update" => server.send(json!({"type": "session.updated"})).await,
+                    "input_audio_buffer.append" if server.n_frames == 60 => {
+                        server.send(json!({"type": "response.created", "response": {"id": "r"}})).await;
+                        for call_id in ["c", "d"] {
+                            let kind = "response.function_call_arguments.done";
+                            server.send(json!({"type": kind, "call_id": call_id, "name": "book"})).await;
+                        }
+                    }
+                    // Its calls were answered meanwhile.
+                    "input_audio_buffer.append" if server.n_frames == 70 => {
+                        assert_eq!(seen, ["conversation.item.create", "conversation.item.create"]);
+                        server.send(json!({"type": "response.done", "response": {"id": "r"}})).await;
+                    }
+                    "input_audio_buffer.append" => {}
+                    "response.create" => {
+                        seen.push(kind);
+                        server.reply("a", "Both are booked.").await;
+                        // As to a client whose request came late.
+                        let error = json!({"code": ALREADY_RESPONDING, "message": "Wait."});
+                        server.send(json!({"type": "error", "error": error})).await;
+                    }
+                    _ => seen.push(kind),
+                }
+            }
+            seen
+        };
+        let (report, seen) = tokio::join!(talking, serving);
+        let report = report.expect("a report");
+        assert_eq!(failed(&report), Vec::<String>::new());
+        assert_eq!(report.turns[0].calls.len(), 2);
+        assert_eq!(seen, ["conversation.item.create", "conversation.item.create", "response.create"]);
     }
 
     #[tokio::test(start_paused = true)]
