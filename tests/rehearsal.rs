@@ -15,10 +15,9 @@ async fn report(script: &str, heard: &[&str], said: &[&str], mode: AudioMode) ->
     let hub = Hub::start(engines, Config::default()).await;
     let mut options = ConnectOptions::new(format!("ws://{}/v1/realtime", hub.address));
     options.mode = mode;
-    let connection = antiphon_client::connect(&options).await.expect("connected");
     let caller = Caller::new(Arc::new(FakeTts::default()), "tone".into(), None);
     let scenario = Scenario::parse(script, "scripted").expect("a scenario");
-    let report = rehearse(connection, &scenario, &caller).await.expect("a report");
+    let report = rehearse(antiphon_client::connect(&options), &scenario, &caller).await.expect("a report");
     hub.stop().await;
     report
 }

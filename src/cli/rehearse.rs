@@ -120,10 +120,7 @@ async fn rehearse_all(
     let mut outcome = Outcome::default();
     for (place, scenario) in scenarios.iter().enumerate() {
         progress.now(format!("{} ({} of {})", scenario.name, place + 1, scenarios.len()));
-        let held = match antiphon_client::connect(&options).await {
-            Ok(connection) => rehearse(connection, scenario, caller).await,
-            Err(error) => Err(error.into()),
-        };
+        let held = rehearse(antiphon_client::connect(&options), scenario, caller).await;
         progress.hide();
         let report = match held {
             Ok(report) => report,

@@ -119,10 +119,15 @@ pub(super) struct Transcript {
 /// Talks to a server by a scenario, and judges what it did.
 ///
 /// Takes as long as the conversation, and before it as long as the caller's voice needs for the words of a script.
+/// `connecting` is awaited behind that, since a server ends a connection on which nothing is read.
 ///
 /// # Errors
 /// The caller cannot speak, or the session does not begin. A conversation that breaks off later has a report.
-pub async fn rehearse(connection: Connection, scenario: &Scenario, caller: &Caller) -> Result<Report, RehearsalError> {
+pub async fn rehearse(
+    connecting: impl Future<Output = Result<Connection, ClientError>>,
+    scenario: &Scenario,
+    caller: &Caller,
+) -> Result<Report, RehearsalError> {
     caller.check(scenario)?;
     let mut lines = Vec::new();
     for turn in &scenario.turns {
@@ -131,7 +136,7 @@ pub async fn rehearse(connection: Connection, scenario: &Scenario, caller: &Call
             say => caller.speak(say, &scenario.caller).await?,
         });
     }
-    let mut talk = Talk::new(connection, scenario);
+    let mut talk = Talk::new(connecting.await?, scenario);
     timeout(SESSION_WITHIN, talk.begin())
         .await
         .map_err(|_| ClientError::TimedOut { what: "the session's beginning", after: SESSION_WITHIN })??;
@@ -628,6 +633,7 @@ mod tests {
     use base64::Engine;
     use base64::engine::general_purpose::STANDARD;
     use futures_util::{SinkExt, StreamExt};
+    use std::cell::Cell;
     use std::sync::Arc;
     use tokio::io::DuplexStream;
     use tokio_tungstenite::WebSocketStream;
@@ -687,13 +693,27 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
+    async fn a_server_is_called_once_the_words_of_the_script_are_spoken() {
+        let script = "[[turns]]\nsay = \"Hello.\"\n[[turns]]\nsay = \"...\"\n";
+        let scenario = Scenario::parse(script, "dots").expect("right");
+        let is_called = Cell::new(false);
+        let connecting = async {
+            is_called.set(true);
+            Ok(connected().await.0)
+        };
+        let held = rehearse(connecting, &scenario, &caller()).await;
+        assert!(matches!(held, Err(RehearsalError::Caller(CallerError::Silent(_)))), "{held:?}");
+        assert!(!is_called.get(), "it would have waited for the caller's voice");
+    }
+
+    #[tokio::test(start_paused = true)]
     async fn a_server_that_never_answers_is_left_after_two_turns() {
         let (connection, mut server) = connected().await;
         let script = "[caller]\npatience_seconds = 2\n[[turns]]\nsay = \"Hello.\"\n";
         let scenario = Scenario::parse(script, "silence").expect("right");
         let scenario = Scenario { turns: vec![scenario.turns[0].clone(); 5], ..scenario };
         let caller = caller();
-        let talking = rehearse(connection, &scenario, &caller);
+        let talking = rehearse(async { Ok(connection) }, &scenario, &caller);
         let serving = async {
             while let Some(event) = server.next().await {
                 if event["type"] == "session.update" {
@@ -714,7 +734,7 @@ mod tests {
         let script = "[[turns]]\nsay = \"Hm.\"\nexpect.no_reply = true\n";
         let scenario = Scenario::parse(script, "aside").expect("right");
         let caller = caller();
-        let talking = rehearse(connection, &scenario, &caller);
+        let talking = rehearse(async { Ok(connection) }, &scenario, &caller);
         let serving = async {
             while let Some(event) = server.next().await {
                 match event["type"].as_str().expect("a type") {
@@ -736,7 +756,7 @@ mod tests {
         let script = "[[turns]]\nsay = \"Hm.\"\nexpect.no_reply = true\n";
         let scenario = Scenario::parse(script, "aside").expect("right");
         let caller = caller();
-        let talking = rehearse(connection, &scenario, &caller);
+        let talking = rehearse(async { Ok(connection) }, &scenario, &caller);
         let serving = async {
             while let Some(event) = server.next().await {
                 if event["type"] == "session.update" {
@@ -757,7 +777,7 @@ mod tests {
         let script = format!("{tool}[[turns]]\nsay = \"A table for two.\"\nexpect.words = [\"both\"]\n");
         let scenario = Scenario::parse(&script, "two tables").expect("right");
         let caller = caller();
-        let talking = rehearse(connection, &scenario, &caller);
+        let talking = rehearse(async { Ok(connection) }, &scenario, &caller);
         let serving = async {
             let mut seen: Vec<String> = Vec::new();
             while let Some(event) = server.next().await {
@@ -815,7 +835,7 @@ mod tests {
         "#;
         let scenario = Scenario::parse(script, "booking").expect("right");
         let caller = caller();
-        let talking = rehearse(connection, &scenario, &caller);
+        let talking = rehearse(async { Ok(connection) }, &scenario, &caller);
         let serving = async {
             let mut seen = Vec::new();
             while let Some(event) = server.next().await {
