@@ -7,6 +7,7 @@
 
 use antiphon_types::{ItemId, ResponseId, SampleRate, Samples};
 use std::collections::VecDeque;
+use std::ops::Range;
 use std::time::Duration;
 use tokio::time::Instant;
 
@@ -18,6 +19,8 @@ const STALL: Duration = Duration::from_millis(1_500);
 /// The most of the reply that waits for its time, 2 minutes: 3.8 MB. A client that plays audio from events gets a reply as fast
 /// as it is made.
 const MAX_WAITING: usize = 120 * 16_000;
+/// Gaps of the microphone whose places are known, the latest ones: far more than an utterance has.
+const MAX_GAPS: usize = 64;
 
 /// See the module.
 pub(super) struct ConversationAudio {
@@ -25,6 +28,8 @@ pub(super) struct ConversationAudio {
     position: Samples,
     /// Frames without a microphone: how far `position` is ahead of turn time.
     inserted: Samples,
+    /// Where these frames are, in the order of time.
+    gaps: VecDeque<Gap>,
     /// The reply that has not sounded, in the order of time, without overlaps.
     reply: VecDeque<ReplyPiece>,
     n_waiting: usize,
@@ -34,6 +39,14 @@ pub(super) struct ConversationAudio {
     advanced_at: Instant,
     /// The microphone is silent, or has sent nothing yet.
     is_stalled: bool,
+}
+
+/// Frames without a microphone.
+struct Gap {
+    /// The turn time that comes behind them.
+    at: Samples,
+    /// `inserted` before them.
+    before: Samples,
 }
 
 /// What reply audio belongs to.
@@ -66,6 +79,7 @@ impl ConversationAudio {
         Self {
             position: Samples::ZERO,
             inserted: Samples::ZERO,
+            gaps: VecDeque::new(),
             reply: VecDeque::new(),
             n_waiting: 0,
             held_since: None,
@@ -74,9 +88,18 @@ impl ConversationAudio {
         }
     }
 
+    /// The frames of a span of turn time that is not long ago, with those of gaps within it.
+    pub(super) fn frames_of(&self, span: Range<Samples>) -> Range<Samples> {
+        let start = self.frame_at(span.start);
+        // Behind the last sample, and before a gap that follows it.
+        let end = span.end.0.checked_sub(1).map_or(start, |last| self.frame_at(Samples(last)) + Samples(1));
+        start..end.max(start)
+    }
+
     /// The frame of a turn time that is not long ago.
-    pub(super) fn frame_at(&self, turn_time: Samples) -> Samples {
-        turn_time + self.inserted
+    fn frame_at(&self, turn_time: Samples) -> Samples {
+        let next = self.gaps.iter().find(|gap| gap.at > turn_time);
+        turn_time + next.map_or(self.inserted, |gap| gap.before)
     }
 
     /// Audio of the microphone; its frames are appended to `frames`, as those are that other methods make.
@@ -162,9 +185,22 @@ impl ConversationAudio {
         self.advanced_at = now;
         if self.held_since.is_none() {
             let n = elapsed.min(self.waits_until() - self.position);
+            self.note_gap(n);
             self.append(n.0 as usize, &[], frames);
             self.inserted += n;
         }
+    }
+
+    /// `n` frames without a microphone follow.
+    fn note_gap(&mut self, n: Samples) {
+        let at = self.position - self.inserted;
+        if n == Samples::ZERO || self.gaps.back().is_some_and(|gap| gap.at == at) {
+            return;
+        }
+        if self.gaps.len() == MAX_GAPS {
+            self.gaps.pop_front();
+        }
+        self.gaps.push_back(Gap { at, before: self.inserted });
     }
 
     /// The frame behind what waits, without the hold that lasts.
@@ -332,6 +368,22 @@ mod tests {
         rig.passes(300);
         rig.audio.finish(rig.now, &mut rig.frames);
         assert_eq!(rig.sounds(), "r3000 m100 r300 ");
+    }
+
+    #[test]
+    fn an_utterance_keeps_its_place_where_the_microphone_stalls_within_it() {
+        let mut rig = Rig::new();
+        rig.hears(100);
+        rig.reply(100, 5_000);
+        rig.passes(1_980);
+        rig.hears(100);
+        assert_eq!(rig.sounds(), "m100 r2000 b100 ");
+        let ms = |ms: u64| Samples::from_ms(ms, SampleRate::HZ_16000);
+        let frames_of = |from: u64, to: u64| rig.audio.frames_of(ms(from)..ms(to));
+        assert_eq!(frames_of(60, 160), ms(60)..ms(2_160), "what sounded meanwhile is in it");
+        assert_eq!(frames_of(60, 100), ms(60)..ms(100), "it ended before");
+        assert_eq!(frames_of(100, 180), ms(2_100)..ms(2_180), "it began behind it");
+        assert_eq!(frames_of(0, 0), ms(0)..ms(0));
     }
 
     #[test]

@@ -96,7 +96,7 @@ impl Recorder {
     pub(super) fn recorded_span(&self, span: Range<Samples>) -> Option<Range<Samples>> {
         let agrees = self.consent.as_ref().is_none_or(|consent| consent.decision() == Some(true));
         let audio = self.audio.as_ref().filter(|_| agrees && self.runs())?;
-        Some(audio.frame_at(span.start)..audio.frame_at(span.end))
+        Some(audio.frames_of(span))
     }
 
     /// The reducer took `event` and returned `actions`.
