@@ -314,6 +314,13 @@ describe('connection', () => {
     expect(again.audioMade).toBe(false);
   });
 
+  it('has nothing of the session before under way', () => {
+    // Its voice was changed while the user spoke over the beginning of an answer.
+    const begun = run(live, ...question, created, started('v'), { kind: 'stopped' }, { type: 'session.created', session: {} });
+    expect(begun).toMatchObject({ userSpeaking: false, responseId: null });
+    expect(phaseOf(begun)).toBe('listening');
+  });
+
   it('is quiet when lost, and takes its own message away when back', () => {
     const lost = run(live, ...question, ...answering, { kind: 'link', link: 'waiting' });
     expect(lost).toMatchObject({ playback: 'idle', userSpeaking: false, awaiting: false, responseId: null });

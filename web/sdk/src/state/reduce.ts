@@ -200,13 +200,13 @@ function playedOn(past: Caption, state: State): Caption {
   return { ...past, playedMs, receivedMs, revealed, latencyMs, status: now.status === 'done' ? 'done' : past.status };
 }
 
-/** Items of the previous session get unique ids. */
+/** Items of the previous session get unique ids; what was under way in it is over. */
 function beginSession(state: State): State {
   const past = (caption: Caption): Caption => {
     const id = lastingId(caption, state.nSessions);
     return id === caption.id ? caption : { ...caption, id };
   };
-  return { ...state, captions: state.captions.map(past), audioMade: false, nSessions: state.nSessions + 1 };
+  return { ...state, captions: state.captions.map(past), userSpeaking: false, responseId: null, audioMade: false, nSessions: state.nSessions + 1 };
 }
 
 /** It is typed, and known by the id that this client gave it. */
