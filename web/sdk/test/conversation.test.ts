@@ -221,6 +221,31 @@ it('resumes its session where a microphone does not open meanwhile', async () =>
   conversation.close();
 });
 
+it('asks a session that is being resumed for what is changed meanwhile', async () => {
+  stopClock();
+  const conversation = new Conversation({ hub: 'https://hub.example' });
+  void conversation.type('Hello?');
+  const first = await greeted(1);
+  first.say({ type: 'antiphon.session.resumable', key: 'rk_1', within_s: 30 });
+  const nSent = first.sent.length;
+  first.break();
+  vi.advanceTimersByTime(1_000);
+  expect(conversation.state.link).toBe('resuming');
+  conversation.update({ instructions: 'Answer in one sentence.' });
+  const second = await socketOf(2);
+  second.open();
+  second.say({ type: 'antiphon.session.resumed', after: 2, received: nSent });
+  expect(conversation.state.link).toBe('live');
+  expect(String(second.sent[0])).toContain('Answer in one sentence.');
+  // Another transport needs another session, and does not wait for the one that is lost.
+  second.break();
+  vi.advanceTimersByTime(1_000);
+  expect(conversation.state.link).toBe('resuming');
+  conversation.chooseTransport('websocket');
+  expect(conversation.state.link).not.toBe('resuming');
+  conversation.close();
+});
+
 it('goes on waiting for a hub that loads where it is given another key, and asks for no microphone', async () => {
   stopClock();
   const tracks = withMicrophones();

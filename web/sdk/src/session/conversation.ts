@@ -307,13 +307,18 @@ export class Conversation {
     return this.#resumption.outbox !== null;
   }
 
+  /** It is connected, or is being resumed: its outbox keeps what is sent meanwhile. */
+  #hasSession(): boolean {
+    return this.state.link === 'live' || this.state.link === 'resuming';
+  }
+
   /**
    * Changes what sessions are asked for. What a session cannot change, its voice once it has spoken, and a return to the
    * operator's value (null), opens a new session with the same conversation.
    */
   update(change: wire.SessionSettings): void {
     this.#session = { ...this.#session, ...change };
-    if (this.state.link !== 'live') return;
+    if (!this.#hasSession()) return;
     const isBeyondSession = Object.values(change).includes(null) || (change.voice !== undefined && this.state.audioMade);
     if (isBeyondSession) this.#reopen();
     else this.#sendSettings();
@@ -363,7 +368,7 @@ export class Conversation {
 
   chooseTransport(transport: Transport): void {
     this.#chosen = transport;
-    if (this.state.link !== 'live') return;
+    if (!this.#hasSession()) return;
     // The microphone is opened again for the other transport.
     this.#leaveMicrophone();
     this.#reopen();
@@ -586,8 +591,7 @@ export class Conversation {
 
   /** While the connection is lost, the session's outbox keeps the frames. */
   #sendAudio(payload: Uint8Array): void {
-    const { link } = this.state;
-    if (link === 'live' || link === 'resuming') this.#connection?.sendAudio(payload);
+    if (this.#hasSession()) this.#connection?.sendAudio(payload);
   }
 
   #event(event: wire.ServerEvent): void {
