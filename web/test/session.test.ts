@@ -8,7 +8,7 @@ import { noticeOf, sharedNotice } from '../src/state/plain';
 
 describe('problems', () => {
   const PROBLEMS: Problem[] = [
-    { kind: 'loudspeaker' }, { kind: 'no-sound' }, { kind: 'audio-blocked' }, { kind: 'full', sessions: 3 }, { kind: 'loading' }, { kind: 'unreachable' }, { kind: 'gave-up' },
+    { kind: 'loudspeaker' }, { kind: 'no-sound' }, { kind: 'audio-blocked' }, { kind: 'full', sessions: 3 }, { kind: 'loading' }, { kind: 'unreachable' }, { kind: 'gave-up' }, { kind: 'refused' },
     { kind: 'reconnecting', why: null, untilMs: 400 }, { kind: 'resuming', untilMs: 1 }, { kind: 'key', wrong: true },
     { kind: 'key', wrong: false }, { kind: 'session-replaced' }, { kind: 'opus-failed' }, { kind: 'hub', message: 'no', code: null },
     { kind: 'unreadable', message: 'no' }, { kind: 'transcription', message: null }, { kind: 'response', message: null },

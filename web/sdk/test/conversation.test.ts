@@ -125,6 +125,20 @@ it('says that the hub is full, and that a key is refused, missing or one that ca
   conversation.close();
 });
 
+it('says of a first connection that a hub does not take that it was refused, and of others that they are lost', async () => {
+  stopClock();
+  const conversation = new Conversation({ hub: 'https://hub.example' });
+  void conversation.type('Hello?');
+  // As where a limit of the address is reached: browsers do not see the status.
+  (await socketOf(1)).break();
+  while (conversation.state.link !== 'off') await new Promise((done) => setImmediate(done));
+  expect(conversation.state).toMatchObject({ problem: { kind: 'refused' }, captions: [{ text: 'Hello?', fault: 'unsent' }] });
+  conversation.retry();
+  (await greeted(2)).break();
+  expect(conversation.state.problem).toMatchObject({ kind: 'reconnecting' });
+  conversation.close();
+});
+
 it('stays in the conversation that was chosen while the connection was lost', async () => {
   stopClock();
   const conversation = new Conversation({ hub: 'https://hub.example' });

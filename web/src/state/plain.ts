@@ -92,6 +92,8 @@ export function noticeOf(problem: Problem | null): Notice | null {
       return link('The hub does not allow this page', 'Its operator can add the origin of this page to server.allowed_origins.', 'retry');
     case 'gave-up':
       return link('The connection could not be restored', 'The conversation stays here. Try again when the hub is back.', 'retry');
+    case 'refused':
+      return link('The hub did not take the connection', 'It answers. A limit of your key or your address may be reached, or something between lets no WebSocket pass. Try again in a moment.', 'retry');
     case 'reconnecting': {
       const title = noticeOf(problem.why)?.title ?? 'The connection was lost';
       const text = 'Trying again in {s} s. The conversation stays here and continues in a new session.';

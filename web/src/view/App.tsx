@@ -64,7 +64,8 @@ export function App({ conversation, own, shared, conversations, recent }: Props)
   useEffect(() => conversations.subscribe(() => conversations.fault && setNotice(NOT_STORED)), [conversations]);
   const open = useCallback((what: 'settings' | 'inspector') => (what === 'settings' ? setSheet(what) : setInspects((is) => !is)), []);
   useShortcuts(conversation, press, open);
-  const problem = state.problem?.kind === 'gave-up' && conversation.transport === 'webrtc' ? NO_CALL : noticeOf(state.problem);
+  const isNotConnected = state.problem?.kind === 'gave-up' || state.problem?.kind === 'refused';
+  const problem = isNotConnected && conversation.transport === 'webrtc' ? NO_CALL : noticeOf(state.problem);
   const shownNotice = problem ?? modelNoticeOf(state.modelNotice) ?? notice;
   useEffect(() => oneVoice(conversation, () => setNotice(TALKS_ELSEWHERE)), [conversation]);
   useEffect(() => followLoudspeaker(conversation, settings.loudspeaker, (isGone) => setNotice(isGone ? noticeOf({ kind: 'loudspeaker' }) : null)), [conversation, settings.loudspeaker]);

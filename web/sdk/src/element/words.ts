@@ -43,6 +43,8 @@ export function wordsOf(problem: Problem): string {
       return 'The assistant is not ready. This continues by itself.';
     case 'unreachable':
       return 'The assistant does not answer. Try again in a moment.';
+    case 'refused':
+      return 'The assistant did not take the connection. Try again in a moment.';
     case 'origin':
       return 'This page may not use the assistant: the hub does not allow its origin.';
     case 'gave-up':
@@ -72,5 +74,5 @@ export function wordsOf(problem: Problem): string {
 
 /** Whether `Conversation.retry` may help. */
 export function isRetriable({ kind }: Problem): boolean {
-  return ['full', 'unreachable', 'gave-up', 'reconnecting', 'resuming', 'transcription'].includes(kind);
+  return ['full', 'unreachable', 'gave-up', 'refused', 'reconnecting', 'resuming', 'transcription'].includes(kind);
 }

@@ -792,9 +792,10 @@ export class Conversation {
   #failed(why: Problem | null): void {
     if (!this.#wasLive || this.#attempt >= MAX_ATTEMPTS) {
       const pending = this.#pending;
+      const kind = this.#wasLive ? 'gave-up' : 'refused';
       this.stop();
       this.#pending = pending;
-      return this.#report(why ?? { kind: 'gave-up' });
+      return this.#report(why ?? { kind });
     }
     const delayMs = backoffMs(this.#attempt++, Math.random());
     this.#store.dispatch({ kind: 'link', link: 'waiting' });

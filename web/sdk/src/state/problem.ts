@@ -22,6 +22,8 @@ export type Problem =
   | { kind: 'origin' }
   /** The hub does not answer any more; `retry` tries again. */
   | { kind: 'gave-up' }
+  /** The hub answers, and took no connection: a limit of the key or the address is reached, or the way is blocked. */
+  | { kind: 'refused' }
   /** A new session is tried at `untilMs`; `why`: what is known of the cause. */
   | { kind: 'reconnecting'; why: Problem | null; untilMs: number }
   /** The connection was lost. The hub keeps the session until `untilMs`, if it is still running. */
@@ -44,7 +46,7 @@ export type Problem =
   /** The model was asked without functions: it called one that there is not, or called without end. */
   | { kind: 'tools'; limit: ToolLimit };
 
-const ABOUT_LINK: ReadonlySet<Problem['kind']> = new Set(['full', 'loading', 'unreachable', 'origin', 'gave-up', 'reconnecting', 'resuming', 'key']);
+const ABOUT_LINK: ReadonlySet<Problem['kind']> = new Set(['full', 'loading', 'unreachable', 'origin', 'gave-up', 'refused', 'reconnecting', 'resuming', 'key']);
 
 /** Whether a problem is over once the connection is there. */
 export function isAboutLink(problem: Problem | null): boolean {
