@@ -135,18 +135,21 @@ test('the sheet keeps the keyboard, Escape closes it, and nothing behind it reac
   await close();
 });
 
-test('a selection that is dragged out of the sheet leaves it open, and a click beside it closes it', async (t) => {
+test('a press that is dragged out of the sheet or into it leaves it open, and a click beside it closes it', async (t) => {
   const { page, close } = await openPage(t, { url: HUB_URL, refuse: true });
   await openSettings(page, '#instructions');
   await page.fill('#instructions', 'Answer in one sentence.');
   await page.locator('#instructions').scrollIntoViewIfNeeded();
   const { x, y } = await page.locator('#instructions').boundingBox();
-  await page.mouse.move(x + 60, y + 15);
-  await page.mouse.down();
-  await page.mouse.move(4, y + 15, { steps: 4 });
-  await page.mouse.up();
-  await drawn(page);
-  assert.equal(await page.locator('#settings[open]').count(), 1);
+  const places = [x + 60, 4];
+  for (const [from, to] of [places, places.toReversed()]) {
+    await page.mouse.move(from, y + 15);
+    await page.mouse.down();
+    await page.mouse.move(to, y + 15, { steps: 4 });
+    await page.mouse.up();
+    await drawn(page);
+    assert.equal(await page.locator('#settings[open]').count(), 1, `from ${from} to ${to}`);
+  }
   await page.mouse.click(4, 4);
   await page.waitForSelector('#settings', { state: 'detached' });
   await close();

@@ -21,8 +21,9 @@ export function Dialog({ id, title, onClose, children }: Props) {
       class="panel"
       aria-labelledby={`${id}-title`}
       onClose={onClose}
+      // A press that is dragged out of the sheet or into it, as for a selection, is no click beside it.
       onPointerDown={(event) => (isBeside.current = event.target === dialog.current)}
-      // A selection that is dragged out of the sheet ends beside it, and is no click there.
+      onPointerUp={(event) => (isBeside.current &&= event.target === dialog.current)}
       onClick={(event) => isBeside.current && event.target === dialog.current && dialog.current?.close()}
     >
       <div class="panel-inner">
