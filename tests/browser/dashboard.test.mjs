@@ -232,7 +232,7 @@ test('a cluster is shown with its hubs, workers and the hub of each turn', async
 test('turns are filtered, sorted and searched, all figures follow, and the address keeps the choice', async (t) => {
   const now = Date.now();
   const of = (n, ms, extra) => ({ ...madeUpTurn(n, now - n * 1_000), kind: 'speech', status: 'completed', barged_in: false, error: null, transcript: `question ${n}`, session_id: 'sess_a', voice_to_voice_ms: ms, parts: [{ stage: 'llm', from_ms: 0, to_ms: ms }], ...extra });
-  const { url } = await madeUp(t, (standIn) => {
+  const { standIn, url } = await madeUp(t, (standIn) => {
     standIn.turns = [
       of(4, 400, { session_id: 'sess_b', engines: { stt: 'whisper' }, response_id: 'resp_4' }),
       of(3, 3_000, {}),
@@ -269,6 +269,12 @@ test('turns are filtered, sorted and searched, all figures follow, and the addre
   await page.waitForSelector('.turn[data-turn$="4"] .detail');
   await page.click('.only-session');
   await lists('4');
+  // Screen readers hear what a choice leaves, and not each turn that comes.
+  const announced = () => page.textContent('#filters [role=status]');
+  assert.equal(await announced(), '1 of 4 turns');
+  standIn.happen(of(5, 300, { session_id: 'sess_b' }));
+  await says(page, '.filter-count', /2 of 5 turns/);
+  assert.equal(await announced(), '1 of 4 turns');
   await close();
 });
 

@@ -1,5 +1,6 @@
 // The filter of the turns, which all figures of the page follow, and the choice of what they are compared with.
 
+import { useMemo } from 'preact/hooks';
 import { type Choices, type Filter, SHOWS, type Show, everything, isFiltered } from '../data/query';
 import { KIND_WORDS, SHOW_WORDS } from '../data/words';
 
@@ -14,6 +15,9 @@ interface Props {
 
 export function Filters({ filter, choices, shown, all, onFilter }: Props) {
   const set = (change: Partial<Filter>) => onFilter({ ...filter, ...change });
+  const count = isFiltered(filter) ? `${shown} of ${all} turns` : `${all} turns`;
+  // What a choice leaves is announced; each turn that comes is not.
+  const announced = useMemo(() => count, [filter]);
   return (
     <search class="card area-filter filters" id="filters" aria-label="Filter of the turns">
       <label class="field filter-words">
@@ -33,8 +37,11 @@ export function Filters({ filter, choices, shown, all, onFilter }: Props) {
       <Choice id="kind" name="Kind" value={filter.kind} entries={choices.kinds} words={(kind) => KIND_WORDS[kind] ?? kind} onValue={(kind) => set({ kind })} />
       <Choice id="engine" name="Engine" value={filter.engine} entries={choices.engines} onValue={(engine) => set({ engine })} />
       <Choice id="session" name="Session" value={filter.session} entries={choices.sessions} onValue={(session) => set({ session })} />
-      <p class="filter-count quiet" role="status">
-        {isFiltered(filter) ? `${shown} of ${all} turns` : `${all} turns`}
+      <p class="visually-hidden" role="status">
+        {announced}
+      </p>
+      <p class="filter-count quiet">
+        {count}
         {isFiltered(filter) && (
           <button type="button" class="link" onClick={() => onFilter(everything)}>
             show all
