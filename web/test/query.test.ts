@@ -100,6 +100,15 @@ describe('a comparison', () => {
     ]);
   });
 
+  it('judges by all turns which window is faster, also where half of them did not wait in either', () => {
+    const turns = (name: string, tts: (i: number) => number) => Array.from({ length: 20 }, (_, i) => waited(`turn_${name}${i}`, i, 100, tts(i)));
+    const slow = turns('a', (i) => (i < 11 ? 0 : 500));
+    const fast = turns('b', () => 0);
+    const verdict = (before: Turn[], now: Turn[]) => compared(before, now).find(({ measure }) => measure === 'tts');
+    expect(verdict(slow, fast)).toMatchObject({ before: { p50: 0 }, now: { p50: 0 }, differs: true, isFaster: true });
+    expect(verdict(fast, slow)).toMatchObject({ differs: true, isFaster: false });
+  });
+
   it('tells a difference from chance', () => {
     const around = (ms: number) => Array.from({ length: 20 }, (_, i) => ms + ((i * 37) % 20));
     expect(differs(around(200), around(230))).toBe(true);

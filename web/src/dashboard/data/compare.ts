@@ -19,6 +19,8 @@ export interface Comparison {
   now: Percentiles;
   /** Whether the difference is more than chance; null with too few turns to judge. */
   differs: boolean | null;
+  /** Whether the values now are lower on the whole, as the test of `differs` ranks them: single percentiles may be equal. */
+  isFaster: boolean;
 }
 
 /** The window of the same length before the current one, of the same filter. */
@@ -33,7 +35,8 @@ export function compared(before: readonly Turn[], now: readonly Turn[]): Compari
   return MEASURES.flatMap((measure) => {
     const [old, current] = [valuesOf(before, measure), valuesOf(now, measure)];
     if (measure !== 'voice_to_voice' && ![...old, ...current].some((ms) => ms > 0)) return [];
-    return [{ measure, before: percentiles(old), now: percentiles(current), differs: differs(old, current) }];
+    const isFaster = deviation(old, current) > 0;
+    return [{ measure, before: percentiles(old), now: percentiles(current), differs: differs(old, current), isFaster }];
   });
 }
 
@@ -49,7 +52,11 @@ const Z_5_PERCENT = 1.96;
  * Null if either has fewer than `LEAST_VALUES`.
  */
 export function differs(a: readonly number[], b: readonly number[]): boolean | null {
-  if (a.length < LEAST_VALUES || b.length < LEAST_VALUES) return null;
+  return a.length < LEAST_VALUES || b.length < LEAST_VALUES ? null : Math.abs(deviation(a, b)) > Z_5_PERCENT;
+}
+
+/** The statistic of that test in standard deviations from its mean; positive where the values of `a` are higher. */
+function deviation(a: readonly number[], b: readonly number[]): number {
   const all = [...a.map((value) => ({ value, isA: true })), ...b.map((value) => ({ value, isA: false }))].sort((x, y) => x.value - y.value);
   const n = all.length;
   let [ranksOfA, ties] = [0, 0];
@@ -64,7 +71,7 @@ export function differs(a: readonly number[], b: readonly number[]): boolean | n
   }
   const u = ranksOfA - (a.length * (a.length + 1)) / 2;
   const variance = ((a.length * b.length) / 12) * (n + 1 - ties / (n * (n - 1)));
-  return variance > 0 && Math.abs(u - (a.length * b.length) / 2) / Math.sqrt(variance) > Z_5_PERCENT;
+  return variance > 0 ? (u - (a.length * b.length) / 2) / Math.sqrt(variance) : 0;
 }
 
 /** "stt openai, failed": what a filter admits, in words; empty if everything. */

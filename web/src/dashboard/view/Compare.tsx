@@ -90,7 +90,7 @@ export function Compare({ turns, baseline, current, measure, onMeasure }: Props)
   );
 }
 
-function Row({ row: { measure, before, now, differs }, isShown, onMeasure }: { row: Comparison; isShown: boolean; onMeasure: (measure: Measure) => void }) {
+function Row({ row: { measure, before, now, differs, isFaster }, isShown, onMeasure }: { row: Comparison; isShown: boolean; onMeasure: (measure: Measure) => void }) {
   return (
     <tr class={isShown ? 'is-shown' : ''} data-measure={measure}>
       <th scope="row">
@@ -102,16 +102,14 @@ function Row({ row: { measure, before, now, differs }, isShown, onMeasure }: { r
       <Change before={before.p50} now={now.p50} isSure={differs === true} />
       <Change before={before.p95} now={now.p95} isSure={differs === true} />
       <td class="quiet" title="Mann-Whitney test of all turns of both windows, at 5 %">
-        {differs === null ? 'too few turns' : differs ? (isFaster(before.p50, now.p50) ? 'faster' : 'slower') : 'within chance'}
+        {differs === null ? 'too few turns' : differs ? (isFaster ? 'faster' : 'slower') : 'within chance'}
       </td>
     </tr>
   );
 }
 
-const isFaster = (before: number | null, now: number | null) => (now ?? 0) < (before ?? 0);
-
 function Change({ before, now, isSure }: { before: number | null; now: number | null; isSure: boolean }) {
-  const verdict = !isSure || before === now ? '' : isFaster(before, now) ? 'human' : 'late';
+  const verdict = !isSure || before === now ? '' : (now ?? 0) < (before ?? 0) ? 'human' : 'late';
   return (
     <td>
       <span class="then">{before === null ? '–' : duration(before)}</span> <span aria-hidden="true">→</span> {now === null ? '–' : duration(now)}
