@@ -292,6 +292,15 @@ test('push to talk: what is said while the space bar is held is answered, the re
   await close();
 });
 
+test('push to talk: the space bar that is held in the field writes spaces', async (t) => {
+  const { page, close } = await openPage(t, { url: HUB_URL, refuse: true, hash: '#pushToTalk=true' });
+  await page.focus('#text');
+  for (let i = 0; i < 3; i += 1) await page.keyboard.down('Space');
+  await page.keyboard.up('Space');
+  assert.equal(await page.inputValue('#text'), '   ');
+  await close();
+});
+
 for (const [width, height, colorScheme] of [[320, 640, 'dark'], [390, 844, 'light'], [768, 1024, 'dark'], [1920, 1080, 'light']]) {
   test(`axe finds nothing in the sheet, and nothing runs over the edge, at ${width} by ${height}, ${colorScheme}`, async (t) => {
     const { page, close } = await openPage(t, { url: HUB_URL, refuse: true, context: { viewport: { width, height }, colorScheme, reducedMotion: 'reduce' } });

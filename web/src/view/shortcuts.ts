@@ -10,11 +10,12 @@ export function useShortcuts(conversation: Conversation, press: PressToTalk | nu
     const onKey = (event: KeyboardEvent) => {
       // A sheet has its own keys.
       if (document.querySelector('dialog[open]')) return;
-      if (press && event.key === ' ' && event.repeat) return event.preventDefault();
+      const target = event.target instanceof Element ? event.target : null;
+      const isTyped = Boolean(target?.closest('input, textarea, select'));
+      if (press && event.key === ' ' && event.repeat && !isTyped) return event.preventDefault();
       if (event.repeat || event.ctrlKey || event.metaKey || event.altKey) return;
       if (event.key === 'Escape') return conversation.hush();
-      const target = event.target instanceof Element ? event.target : null;
-      if (target?.closest('input, textarea, select')) return;
+      if (isTyped) return;
       if (event.key === ',') return open('settings');
       if (event.key === 'i' || event.key === 'I') return open('inspector');
       if (!press && (event.key === 'm' || event.key === 'M')) return conversation.mute();
