@@ -165,8 +165,10 @@ export class Feed {
       if (done) return;
       const heard = events.push(words.decode(value, { stream: true }));
       for (const message of heard) this.#heard(message);
-      // The page was too slow and the hub dropped updates, or a hub has joined: everything is read again.
-      if (heard.some(({ event }) => event === 'missed') || this.#isIncomplete()) await this.#list(abort);
+      // The page was too slow and the hub dropped updates, or a hub has joined: everything is read again, now or, where the
+      // hub refuses, with the next connection.
+      const isIncomplete = heard.some(({ event }) => event === 'missed') || this.#isIncomplete();
+      if (isIncomplete && (await this.#list(abort)) !== null) return;
     }
   }
 
