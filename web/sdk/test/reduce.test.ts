@@ -314,6 +314,14 @@ describe('connection', () => {
     expect(again.audioMade).toBe(false);
   });
 
+  it('ends the words that were heard to their end in no other session', () => {
+    const lines = (state: State) => state.captions.map((caption) => (caption.role === 'user' ? [caption.text, caption.draft, caption.final, caption.fault] : []));
+    const cut = [['what', '', true, null]];
+    expect(lines(run(live, started(), heard('what'), draft(' time'), { kind: 'link', link: 'off' }))).toEqual(cut);
+    expect(lines(run(live, started(), heard('what'), { kind: 'stopped' }, { type: 'session.created', session: {} }))).toEqual(cut);
+    expect(lines(run(live, started(), stopped, committed, { kind: 'link', link: 'waiting' }))).toEqual([['', '', true, 'failed']]);
+  });
+
   it('has nothing of the session before under way', () => {
     // Its voice was changed while the user spoke over the beginning of an answer.
     const begun = run(live, ...question, created, started('v'), { kind: 'stopped' }, { type: 'session.created', session: {} });

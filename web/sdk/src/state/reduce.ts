@@ -167,7 +167,7 @@ function onLink(state: State, link: Link): State {
     playback: 'idle',
     responseId: null,
     modelNotice: null,
-    captions: endAll(withoutEmptyUser(state), 'lost', () => true).captions,
+    captions: endAll(withoutEmptyUser(state), 'lost', () => true).captions.map(closed),
   };
 }
 
@@ -202,11 +202,18 @@ function playedOn(past: Caption, state: State): Caption {
 
 /** Items of the previous session get unique ids; what was under way in it is over. */
 function beginSession(state: State): State {
-  const past = (caption: Caption): Caption => {
+  const past = (open: Caption): Caption => {
+    const caption = closed(open);
     const id = lastingId(caption, state.nSessions);
     return id === caption.id ? caption : { ...caption, id };
   };
   return { ...state, captions: state.captions.map(past), userSpeaking: false, responseId: null, audioMade: false, nSessions: state.nSessions + 1 };
+}
+
+/** The session of these words is over, and none follow. */
+function closed(caption: Caption): Caption {
+  if (caption.role !== 'user' || caption.final) return caption;
+  return { ...caption, draft: '', final: true, fault: caption.text === '' ? 'failed' : null };
 }
 
 /** It is typed, and known by the id that this client gave it. */
