@@ -190,6 +190,17 @@ test('a key is asked for, refused when wrong, and kept in the tab when right', a
   await close();
 });
 
+test('a limit that is reached is named, and the page goes on once it is over', async (t) => {
+  const { standIn, url } = await madeUp(t, (it) => it.fill(2, 1));
+  standIn.isLimited = true;
+  const { page, close } = await open(t, url);
+  await says(page, '#notice[data-kind=unfit]', /no more requests/);
+  standIn.isLimited = false;
+  await line(page, 'live');
+  await gone(page, '#notice');
+  await close();
+});
+
 test('of a thousand turns only those in sight are drawn, and an address still leads to the last', async (t) => {
   const { standIn, url } = await madeUp(t, (it) => it.fill(1_000, 40));
   const last = standIn.turns.toSorted((a, b) => Date.parse(a.started_at) - Date.parse(b.started_at))[0];

@@ -136,7 +136,7 @@ export function madeUpCluster() {
   };
 }
 
-/** `key`: what it wants, null for none. `state`: options of `madeUpState`. */
+/** `key`: what it wants, null for none. `isLimited`: it takes no more requests. `state`: options of `madeUpState`. */
 export class StandIn {
   #cable;
   #server;
@@ -145,6 +145,7 @@ export class StandIn {
   /** Recordings of turns, WAV by the turn's id. */
   sounds = new Map();
   key = null;
+  isLimited = false;
   state = {};
 
   constructor(hubUrl) {
@@ -190,7 +191,9 @@ export class StandIn {
       request.pipe(http.request(new URL(request.url, this.#cable.url), { method: request.method, headers: request.headers }, (answer) => answer.pipe(response.writeHead(answer.statusCode, answer.headers))).on('error', () => response.destroy()));
       return;
     }
-    if (this.key !== null && request.headers.authorization !== `Bearer ${this.key}`) {
+    if (this.isLimited) {
+      response.writeHead(429, { 'content-type': 'application/json', 'retry-after': '1' }).end('{"error":{"type":"invalid_request_error"}}');
+    } else if (this.key !== null && request.headers.authorization !== `Bearer ${this.key}`) {
       response.writeHead(401, { 'content-type': 'application/json' }).end('{"error":{"type":"invalid_request_error"}}');
     } else if (pathname === '/api/turns/live') {
       response.writeHead(200, { 'content-type': 'text/event-stream', 'cache-control': 'no-store' }).flushHeaders();

@@ -17,6 +17,8 @@ const MAX_TURNS = 1_000;
 const MISSING_RETRY_MS = 30_000;
 /** Status of a hub that accepts no more dashboards. */
 export const BUSY = 503;
+/** Status of a hub whose limit of requests, or of wrong keys, is reached. */
+export const LIMITED = 429;
 
 /** Why an attempt ended. */
 type End = { kind: 'lost' } | { kind: 'key'; refused: boolean } | { kind: 'unfit'; status: number };

@@ -4,7 +4,7 @@ import { useEffect, useState } from 'preact/hooks';
 import { KeyForm } from '../../view/NoticeBar';
 import type { Line } from '../data/book';
 import { clock } from '../data/words';
-import { BUSY } from '../feed';
+import { BUSY, LIMITED } from '../feed';
 
 const WORDS: Record<Line['kind'], string> = {
   connecting: 'Connecting',
@@ -61,6 +61,10 @@ export function LineNotice({ line, onRetry, onKey }: Props) {
             {line.status === BUSY ? (
               <>
                 <strong>This hub serves its maximum number of dashboards.</strong> It tries again from time to time; close another one to make room.
+              </>
+            ) : line.status === LIMITED ? (
+              <>
+                <strong>The hub takes no more requests from here now.</strong> The limit of the key or of this address is reached. It tries again from time to time.
               </>
             ) : (
               <>
