@@ -243,10 +243,9 @@ impl Stt for Transducer {
         async move {
             let share = shared.for_queued.clone().acquire_owned().await.expect("the semaphore is never closed");
             let slot = shared.slots.clone().acquire_owned().await.expect("the semaphore is never closed");
-            let permit = SlotPermit { _slot: slot, _share: Some(share) };
-            let opening: OpeningUtterance = Box::pin(std::future::ready(boxed(begin(&shared, options, permit))));
-            opening
+            boxed(begin(&shared, options, SlotPermit { _slot: slot, _share: Some(share) }))
         }
+        .map(|opened| std::future::ready(opened).boxed())
         .boxed()
     }
 }
