@@ -447,7 +447,8 @@ mod tests {
         let folder = tempfile::tempdir().expect("a folder");
         let at = |name: &str| folder.path().join(name);
         let models = RealModels { whisper_ggml: at("ggml.bin"), whisper_ct2: at("ct2"), piper: at("voice.onnx") };
-        let peer = RealPeer { rig: at("rig"), python: at("python"), models };
+        let framework = Framework::Pipecat(at("rig"));
+        let peer = RealPeer { framework, python: at("python"), models };
         std::fs::create_dir_all(at("rig")).expect("made");
         std::fs::create_dir_all(at("ct2")).expect("made");
         for name in ["rig/pipecat_real.py", "python", "ggml.bin", "ct2/model.bin", "voice.onnx"] {
