@@ -173,8 +173,10 @@ class Loudspeaker(io.AudioOutput):
 
     def flush(self):
         super().flush()
-        self.is_whole = True
-        self.changed.set()
+        # A reply that was cut before its first sound is flushed, too.
+        if self.is_open:
+            self.is_whole = True
+            self.changed.set()
 
     def clear_buffer(self):
         if self.is_open and not self.is_cut:
