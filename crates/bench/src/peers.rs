@@ -142,7 +142,7 @@ impl RealPeer {
 }
 
 fn missing(path: &Path) -> BenchError {
-    BenchError::Peer(format!("{} is not there; the documentation of this command has what it needs", path.display()))
+    BenchError::Peer(format!("{} is not there; --help says what this command needs", path.display()))
 }
 
 /// The figures of one server.
