@@ -17,8 +17,8 @@ use antiphon_types::{ItemId, ResponseId};
 use bytes::Bytes;
 use serde::de::{DeserializeSeed, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer};
-use serde_json::Value;
 use serde_json::value::RawValue;
+use serde_json::{Map, Value};
 use std::fmt;
 
 /// An event from a client.
@@ -165,7 +165,8 @@ pub(super) fn check_weight(text: &str) -> Result<(), WireError> {
         return Ok(());
     }
     let event_id = head.event_id().ok().flatten();
-    head.weight.check(&kind, text.len()).map_err(|error| error.answering(event_id.as_deref()))
+    let weight = head.tree_weight();
+    weight.and_then(|weight| weight.check(&kind, text.len())).map_err(|error| error.answering(event_id.as_deref()))
 }
 
 fn read_event(head: &Head<'_>, text: &str, unknown: UnknownFields) -> Read<ClientEvent> {
@@ -180,7 +181,7 @@ fn read_event(head: &Head<'_>, text: &str, unknown: UnknownFields) -> Read<Clien
         let names = EVENTS.iter().map(|(name, _)| *name).chain([APPEND]);
         return Err(not_among("type", &kind, names));
     };
-    head.weight.check(&kind, text.len())?;
+    head.tree_weight()?.check(&kind, text.len())?;
     let map = serde_json::from_str(text).map_err(not_json)?;
     let mut fields = Fields::top(map, unknown);
     fields.pass_over(&["type", "event_id"]);
@@ -231,6 +232,16 @@ impl<'a> Head<'a> {
         })
     }
 
+    /// Weight of a tree of the message, whose `type` is a string.
+    fn tree_weight(&self) -> Read<Weight> {
+        let mut weight = self.weight;
+        for raw in [self.event_id, self.audio].into_iter().flatten() {
+            let mut from = serde_json::Deserializer::from_str(raw.get());
+            Weigh { weight: &mut weight, is_media: false }.deserialize(&mut from).map_err(not_json)?;
+        }
+        Ok(weight)
+    }
+
     fn event_id(&self) -> Read<Option<String>> {
         let Some(raw) = self.event_id.filter(|raw| raw.get() != "null") else { return Ok(None) };
         let id = string("event_id", raw)?;
@@ -273,7 +284,8 @@ impl<'de> Visitor<'de> for &mut Head<'de> {
     }
 }
 
-/// The content of a JSON string, borrowed unless it contains escapes.
+/// The content of a JSON string, borrowed unless it contains escapes. No tree is made of another value, whose size is not
+/// checked.
 fn string<'a>(path: &str, raw: &'a RawValue) -> Read<std::borrow::Cow<'a, str>> {
     let json = raw.get();
     if let Some(inner) = json.strip_prefix('"').and_then(|rest| rest.strip_suffix('"'))
@@ -281,7 +293,12 @@ fn string<'a>(path: &str, raw: &'a RawValue) -> Read<std::borrow::Cow<'a, str>> 
     {
         return Ok(inner.into());
     }
-    match serde_json::from_str(json).map_err(not_json)? {
+    let other = match json.as_bytes().first() {
+        Some(b'[') => Value::Array(Vec::new()),
+        Some(b'{') => Value::Object(Map::new()),
+        _ => serde_json::from_str(json).map_err(not_json)?,
+    };
+    match other {
         Value::String(text) => Ok(text.into()),
         Value::Null => Err(missing(path)),
         other => Err(wrong_type(path, "a string", &other)),

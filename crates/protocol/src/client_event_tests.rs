@@ -1,7 +1,7 @@
 //! Client events, and how invalid messages are rejected: the rows of the error table that are decided by parsing.
 
 use super::*;
-use crate::{AudioFormat, Content, InputItem, Item, ItemBody, MaxTokens, Modality, Role, Tool, ToolChoice};
+use crate::{AudioFormat, Content, Dialect, InputItem, Item, ItemBody, MaxTokens, Modality, Role, Tool, ToolChoice};
 use antiphon_types::chat::{Image, ImageDetail};
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -164,6 +164,26 @@ fn the_clients_event_id_is_recovered_when_the_rest_is_bad() {
 fn deep_nesting_is_refused_and_does_not_end_the_process() {
     let deep = format!(r#"{{"type":"session.update","session":{}{}}}"#, "[".repeat(100_000), "]".repeat(100_000));
     assert_eq!(parse(&deep).unwrap_err().code, Some("invalid_json"));
+}
+
+#[test]
+fn no_tree_is_made_of_what_should_be_a_string_and_every_field_is_weighed() {
+    // A tree would be refused for its depth.
+    let deep = format!("{}{}", "[".repeat(200), "]".repeat(200));
+    for field in ["audio", "event_id", "type"] {
+        let kind = if field == "type" { String::new() } else { r#","type":"input_audio_buffer.append""#.into() };
+        let audio = if field == "event_id" { r#","audio":"AAA=""# } else { "" };
+        let text = format!(r#"{{"{field}":{deep}{kind}{audio}}}"#);
+        let message = format!("Invalid type for '{field}': expected a string, but got an array instead.");
+        refused(&text, "invalid_type", Some(field), &message);
+    }
+    let heavy = vec![json!({"x": 0}); 12_000];
+    for field in ["audio", "event_id", "shout"] {
+        let text = json!({"type": "response.cancel", field: heavy}).to_string();
+        assert_eq!(parse(&text).unwrap_err().code, Some("event_too_large"), "{field}");
+        let beta = Dialect { beta: true, ..Dialect::default() };
+        assert_eq!(beta.parse(&text).unwrap_err().code, Some("event_too_large"), "{field} before GA");
+    }
 }
 
 #[test]
