@@ -3,6 +3,7 @@
 use super::item::{InputItem, Item};
 use super::limits::{MAX_INSTRUCTIONS_BYTES, MAX_VOICE_INSTRUCTIONS_BYTES};
 use super::read::{Node, Read};
+use super::session_update::SPEEDS;
 use super::setting::{AudioFormat, MaxTokens, Modality, read_metadata, read_voice};
 use super::tool::{Tool, ToolChoice};
 use antiphon_types::ResponseId;
@@ -48,7 +49,7 @@ impl ResponseParams {
                     let mut output = node.object()?;
                     let format = output.optional("format", AudioFormat::read)?;
                     let voice = output.optional("voice", read_voice)?;
-                    let speed = output.optional("speed", |node| node.decimal(0.25..=1.5))?;
+                    let speed = output.optional("speed", |node| node.decimal(SPEEDS))?;
                     let instructions =
                         output.optional("instructions", |node| node.text_within(MAX_VOICE_INSTRUCTIONS_BYTES))?;
                     output.finish()?;

@@ -14,12 +14,16 @@ use super::tool::{Tool, ToolChoice};
 use super::truncation::Truncation;
 use antiphon_types::Json;
 use serde::Serialize;
+use std::ops::RangeInclusive;
 
-/// The longest pre-roll a client may request, in milliseconds: ten times the protocol's default. The ring that holds it
-/// is bounded.
-pub const MAX_PREFIX_PADDING_MS: u32 = 3_000;
+/// The longest pre-roll a client may request, in milliseconds: that of `turn.prefix_padding_ms`, with which sessions begin.
+/// The ring that holds it is bounded.
+pub const MAX_PREFIX_PADDING_MS: u32 = 5_000;
 /// The longest pause a client may request, in milliseconds: the longest utterance of a session.
 pub const MAX_SILENCE_DURATION_MS: u32 = 30_000;
+
+/// Rates of speech a client may request. An operator may configure others.
+pub(super) const SPEEDS: RangeInclusive<f64> = 0.25..=1.5;
 
 /// The only supported value of `include`.
 pub const INCLUDE_LOGPROBS: &str = "item.input_audio_transcription.logprobs";
@@ -223,7 +227,7 @@ fn read_audio(mut audio: Fields) -> Read<(AudioInputUpdate, AudioOutputUpdate)> 
         let output = AudioOutputUpdate {
             format: fields.optional("format", AudioFormat::read)?,
             voice: fields.optional("voice", read_voice)?,
-            speed: fields.optional("speed", |node| node.decimal(0.25..=1.5))?,
+            speed: fields.optional("speed", |node| node.decimal(SPEEDS))?,
             instructions: fields.optional("instructions", |node| node.text_within(MAX_VOICE_INSTRUCTIONS_BYTES))?,
         };
         fields.finish()?;

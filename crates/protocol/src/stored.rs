@@ -8,7 +8,7 @@ use super::client_event::{ClientEvent, parse};
 use super::error::WireError;
 use super::mcp::McpServer;
 use super::session::{ServerVad, Session, TurnDetection};
-use super::session_update::{SessionKind, SessionUpdate};
+use super::session_update::{SPEEDS, SessionKind, SessionUpdate};
 use super::tool::Tool;
 use antiphon_types::SessionId;
 use serde::{Deserialize, Serialize};
@@ -24,6 +24,9 @@ pub struct StoredSession {
     model: String,
     instructions: String,
     voice: String,
+    /// The hub's own, where it is none that a client may send.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    speed: Option<f64>,
     expires_at: u64,
     /// The wire's session object.
     shown: Value,
@@ -50,8 +53,9 @@ impl Session {
         if let Some(fields) = shown.as_object_mut() {
             fields.retain(|name, _| name != "model");
         }
+        let speed = Some(self.audio.output.speed).filter(|speed| !SPEEDS.contains(speed));
         if let Some(output) = shown["audio"]["output"].as_object_mut() {
-            output.retain(|name, _| name != "voice");
+            output.retain(|name, _| name != "voice" && (name != "speed" || speed.is_none()));
         }
         let keys = servers(&self.tools).map(|server| ServerKeys {
             label: server.server_label.clone(),
@@ -64,6 +68,7 @@ impl Session {
             model: self.model.clone(),
             instructions: self.instructions.clone(),
             voice: self.audio.output.voice.clone(),
+            speed,
             expires_at: self.expires_at,
             shown,
             keys: keys.collect(),
@@ -76,7 +81,8 @@ impl Session {
     /// # Errors
     /// A field that this build does not know, or a value that it refuses.
     pub fn from_stored(stored: StoredSession) -> Result<Self, WireError> {
-        let StoredSession { id, transcribes, model, instructions, voice, expires_at, shown, keys, server_vad } = stored;
+        let StoredSession { id, transcribes, model, instructions, voice, speed, expires_at, shown, keys, server_vad } =
+            stored;
         let mut session = Self::new(id, model, voice, ServerVad::default());
         // The defaults first: a detector that is merged into another kind begins with them.
         let mut defaults = server_vad;
@@ -93,6 +99,9 @@ impl Session {
                 server.authorization.clone_from(&own.authorization);
                 server.headers.clone_from(&own.headers);
             }
+        }
+        if let Some(speed) = speed {
+            session.audio.output.speed = speed;
         }
         session.instructions = instructions;
         session.expires_at = expires_at;
@@ -188,6 +197,17 @@ mod tests {
         object["shown"]["gadget"] = 1.into();
         let newer: StoredSession = serde_json::from_value(object).expect("readable");
         assert_eq!(Session::from_stored(newer).err().and_then(|error| error.param), Some("session.gadget".into()));
+    }
+
+    #[test]
+    fn a_session_comes_back_with_what_only_an_operator_may_configure() {
+        let vad = ServerVad { prefix_padding_ms: 5_000, silence_duration_ms: 10_000, ..ServerVad::default() };
+        let mut session = Session::new(SessionId::from("sess_1"), "antiphon", "slt", vad);
+        for speed in [0.25, 1.5, 1.6, 4.0] {
+            session.audio.output.speed = speed;
+            let back = comes_back(&session).unwrap_or_else(|error| panic!("{speed}: {error:?}"));
+            assert!(back == session, "{speed}");
+        }
     }
 
     proptest! {
