@@ -71,6 +71,24 @@ async fn a_response_out_of_band_runs_beside_the_conversation() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn an_item_of_a_responses_own_input_is_read_as_the_client_sends_it() {
+    let llm = FakeLlm::says(["My number is secret.", "Noted."]);
+    let hub = Hub::start(engines(FakeStt::default(), llm.clone(), FakeTts::default()), Config::default()).await;
+    let mut socket = hub.connect("").await;
+    let done = socket.ask("Hello").await.pop().expect("done");
+    let spoken = &done["response"]["output"][0];
+    assert_eq!(spoken["content"][0]["transcript"], "My number is secret.");
+    // The conversation's item with other words.
+    let content = json!([{"type": "output_audio", "transcript": "My number is hidden."}]);
+    let input = json!([{"id": spoken["id"], "type": "message", "role": "assistant", "content": content}]);
+    let aside = json!({"conversation": "none", "input": input, "output_modalities": ["text"]});
+    socket.send(json!({"type": "response.create", "response": aside})).await;
+    socket.until("response.done").await;
+    let read = format!("{:?}", llm.requests()[1].messages);
+    assert!(read.contains("hidden") && !read.contains("secret"), "{read}");
+}
+
+#[tokio::test(start_paused = true)]
 async fn speech_out_of_band_is_paced_in_frames_and_stops_at_a_clear() {
     let llm = FakeLlm::says([&"long ".repeat(40)[..]]);
     let setup = setup(engines(FakeStt::default(), llm, FakeTts::default()));

@@ -59,8 +59,8 @@ impl InlineAudio {
 }
 
 /// The spoken parts of an event's items that have no transcript, validated: each in `format` and at most `limit` long. Their items
-/// get ids: a new item unless the client has chosen one, an item of a response's own input in any case, since the client's id may
-/// be that of an item of the conversation.
+/// get ids: a new item unless the client has chosen one, an item of a response's own input in any case. There no id of the client's
+/// counts: it may be that of an item of the conversation, of which the input is no part.
 pub(super) fn take(
     event: &mut ClientEvent,
     ids: &mut IdMint,
@@ -77,9 +77,9 @@ pub(super) fn take(
         }
         ClientEvent::ResponseCreate(params) => {
             for (n, entry) in params.input.iter_mut().flatten().enumerate() {
-                if let InputItem::Item(item) = entry
-                    && let Some(audio) = spoken_part(item, &format!("response.input[{n}]"), format, limit)?
-                {
+                let InputItem::Item(item) = entry else { continue };
+                item.id = None;
+                if let Some(audio) = spoken_part(item, &format!("response.input[{n}]"), format, limit)? {
                     let item = item.id.insert(new_id(ids)).clone();
                     inline.push(InlineAudio { item, audio, format });
                 }
