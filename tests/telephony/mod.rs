@@ -303,6 +303,29 @@ async fn keys_are_events_for_clients_that_have_joined_the_call() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_client_that_has_joined_a_call_gets_no_events_of_the_extensions() {
+    let answer = long();
+    let llm = FakeLlm::default();
+    for text in [answer.as_str(), "Fine."] {
+        llm.then(antiphon_engine_api::fakes::llm::words(text));
+    }
+    let hub = hub(&["tell me", "stop that"], &llm, open_config()).await;
+    let mut phone = Phone::call(hub.address, Provider::AsteriskJson, "", NUMBER).await;
+    phone.silence(200).await;
+    let mut client = join(&hub).await;
+    phone.speak(500).await;
+    phone.until("500 ms of the reply", |phone| phone.heard_ms() >= 500).await;
+    phone.speak(600).await;
+    phone.until("the reply is cleared", |phone| !phone.cleared_at.is_empty()).await;
+    assert!(phone.was_paused, "the reply was held");
+    let events = client.until("output_audio_buffer.cleared").await;
+    let kinds: Vec<&str> = events.iter().filter_map(|event| event["type"].as_str()).collect();
+    let own = ["output_audio_buffer.held", "output_audio_buffer.resumed"];
+    assert!(!kinds.iter().any(|kind| own.contains(kind) || kind.starts_with("antiphon.")), "{kinds:?}");
+    hub.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_client_answers_the_function_calls_of_a_phone_call_and_hangs_up() {
     let llm = FakeLlm::default();
     llm.then(vec![

@@ -859,8 +859,8 @@ impl Writer<'_, '_> {
     }
 
     async fn event(&mut self, event: &OutputEvent) -> Result<(), PeerGone> {
-        // Holds are for those who play the reply; the other extensions answer the hub's own requests.
-        if !event.event.is_extension() || is_hold(&event.event) {
+        // The extensions are the hub's own: it plays the reply. Clients that have joined have asked for none.
+        if !event.event.is_extension() {
             self.conversation.entry.publish(event);
         }
         if let Some(tracker) = &mut self.conversation.shared().tracker {
@@ -943,8 +943,4 @@ impl Writer<'_, '_> {
             None => Ok(()),
         }
     }
-}
-
-fn is_hold(event: &ServerEvent) -> bool {
-    matches!(event, ServerEvent::OutputHeld { .. } | ServerEvent::OutputResumed { .. })
 }
