@@ -52,7 +52,7 @@ pub struct Session {
     /// Accepted and echoed; no effect.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub parallel_tool_calls: Option<bool>,
-    /// Defaults of `server_vad` when a client switches to it; never sent.
+    /// Defaults of `server_vad`, and of the fields that `semantic_vad` has too, when a client switches to it; never sent.
     #[serde(skip)]
     pub server_vad: ServerVad,
 }
@@ -404,7 +404,11 @@ fn merge_turn_detection(old: Option<TurnDetection>, new: TurnDetectionUpdate, de
         (old, TurnDetectionUpdate::Semantic(new)) => {
             let mut vad = match old {
                 Some(TurnDetection::SemanticVad(old)) => old,
-                _ => SemanticVad::default(),
+                _ => SemanticVad {
+                    create_response: defaults.create_response,
+                    interrupt_response: defaults.interrupt_response,
+                    ..SemanticVad::default()
+                },
             };
             set(&mut vad.eagerness, new.eagerness);
             set(&mut vad.create_response, new.create_response);

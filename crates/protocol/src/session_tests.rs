@@ -98,6 +98,19 @@ fn turn_detection_merges_within_its_type_and_restarts_between_types() {
 }
 
 #[test]
+fn both_detectors_begin_with_whether_the_operator_wants_responses_and_interruptions() {
+    let vad = ServerVad { create_response: false, interrupt_response: false, ..ServerVad::default() };
+    let mut session = Session::new(SessionId::from("sess_1"), "antiphon", "slt", vad);
+    for kind in ["server_vad", "semantic_vad", "server_vad"] {
+        let shown = input(&mut session, json!({"turn_detection": {"type": kind}}))["turn_detection"].take();
+        assert_eq!((&shown["create_response"], &shown["interrupt_response"]), (&json!(false), &json!(false)), "{kind}");
+    }
+    let own = json!({"turn_detection": {"type": "semantic_vad", "create_response": true}});
+    let shown = input(&mut session, own)["turn_detection"].take();
+    assert_eq!((&shown["create_response"], &shown["interrupt_response"]), (&json!(true), &json!(false)));
+}
+
+#[test]
 fn null_switches_transcription_and_noise_reduction_off() {
     let mut session = session();
     let on =
