@@ -7,6 +7,7 @@ use super::parts::{FORM_BYTES, SpeechParts};
 use super::upload::{Upload, UploadReservation};
 use crate::server::access::limits::Spender;
 use antiphon_engine_api::Engines;
+use antiphon_protocol::{MAX_NAME_BYTES, Transcription};
 use axum::body::Body;
 use axum::extract::multipart::{Field, MultipartError};
 use axum::extract::{FromRequest, Multipart, Request};
@@ -15,6 +16,8 @@ use bytes::{Bytes, BytesMut};
 
 /// The longest value beside the file.
 const MAX_VALUE: usize = 64 << 10;
+/// Keywords of a form at most, each of at most [`MAX_NAME_BYTES`]: as many as a session takes.
+const MAX_KEYWORDS: usize = 256;
 
 /// The requested form of a transcript.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -68,7 +71,9 @@ pub(super) struct Form {
     pub(super) translate: bool,
     /// As the client gave it.
     pub(super) language: Option<String>,
+    /// Expected words; once the form is complete, with the keywords behind them.
     pub(super) prompt: Option<String>,
+    pub(super) keywords: Vec<String>,
     pub(super) temperature: Option<f32>,
     pub(super) logprobs: bool,
     pub(super) words: bool,
@@ -132,6 +137,7 @@ impl Form {
         match name {
             "language" => self.language = Some(value.to_owned()),
             "prompt" => self.prompt = Some(value.to_owned()).filter(|prompt| !prompt.trim().is_empty()),
+            "keywords[]" | "keywords" => self.keywords.push(keyword(value, self.keywords.len())?),
             "response_format" => self.shape = shape(value)?,
             "temperature" => {
                 let temperature = value.trim().parse().ok().filter(|t| (0.0..=1.0).contains(t));
@@ -181,6 +187,9 @@ impl Form {
         }
         // As the original has it: segments where nothing was asked for.
         self.segments |= self.shape == Shape::Verbose && !self.words;
+        let prompt = self.prompt.take();
+        let keywords = Some(std::mem::take(&mut self.keywords));
+        self.prompt = Transcription { prompt, keywords, ..Transcription::default() }.expected();
         Ok(())
     }
 }
@@ -256,6 +265,19 @@ pub(super) fn broken(error: &MultipartError, largest: LargestFile) -> ApiError {
     ApiError::invalid("invalid_body", None, "The form of the request is broken or ends too early.")
 }
 
+/// A keyword behind `n` others.
+fn keyword(value: &str, n: usize) -> Result<String, ApiError> {
+    if n >= MAX_KEYWORDS {
+        let message = format!("Invalid 'keywords[]': there are more than {MAX_KEYWORDS}.");
+        return Err(ApiError::invalid("array_above_max_length", "keywords", message));
+    }
+    if value.len() > MAX_NAME_BYTES {
+        let message = format!("Invalid 'keywords[]': one of them has more than {MAX_NAME_BYTES} bytes.");
+        return Err(ApiError::invalid("string_above_max_length", "keywords", message));
+    }
+    Ok(value.to_owned())
+}
+
 fn shape(value: &str) -> Result<Shape, ApiError> {
     match value {
         "json" => Ok(Shape::Json),
@@ -276,5 +298,34 @@ fn switch(value: &str) -> Result<bool, ApiError> {
         "true" | "1" => Ok(true),
         "false" | "0" | "" => Ok(false),
         _ => Err(ApiError::invalid("invalid_value", "stream", "Invalid 'stream': expected true or false.")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keywords_stand_behind_the_prompt() {
+        let prompt_of = |fields: &[(&str, &str)]| {
+            let mut form = Form::default();
+            for (name, value) in fields {
+                form.set(name, value).expect("it is valid");
+            }
+            form.check().expect("it is valid");
+            form.prompt
+        };
+        let both = prompt_of(&[("keywords[]", "Antiphon"), ("prompt", "A talk."), ("keywords[]", "hub")]);
+        assert_eq!(both.as_deref(), Some("A talk.\nAntiphon, hub"));
+        assert_eq!(prompt_of(&[("keywords", "hub")]).as_deref(), Some("hub"));
+        assert_eq!(prompt_of(&[("prompt", "A talk.")]).as_deref(), Some("A talk."));
+        assert_eq!(prompt_of(&[]), None);
+        let mut form = Form::default();
+        let refused = |form: &mut Form, value: &str| form.set("keywords[]", value).expect_err("it is refused").code;
+        assert_eq!(refused(&mut form, &"x".repeat(MAX_NAME_BYTES + 1)), "string_above_max_length");
+        for _ in 0..MAX_KEYWORDS {
+            form.set("keywords[]", "hub").expect("there is room");
+        }
+        assert_eq!(refused(&mut form, "hub"), "array_above_max_length");
     }
 }
