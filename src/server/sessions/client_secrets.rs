@@ -41,9 +41,9 @@ struct Request {
 #[derive(Deserialize)]
 struct ExpiresAfter {
     #[serde(default)]
-    anchor: Option<String>,
+    anchor: Option<Box<RawValue>>,
     #[serde(default)]
-    seconds: Option<u64>,
+    seconds: Option<Box<RawValue>>,
 }
 
 /// The handler. Responds with `{value, expires_at, session}`; `session` is the complete effective session.
@@ -209,17 +209,23 @@ fn object<'a, T: Deserialize<'a>>(body: &'a [u8]) -> Result<T, WireError> {
 
 fn seconds(after: Option<ExpiresAfter>) -> Result<u64, WireError> {
     let Some(after) = after else { return Ok(DEFAULT_SECONDS) };
-    if after.anchor.is_some_and(|anchor| anchor != "created_at") {
+    if after.anchor.is_some_and(|anchor| anchor.get() != r#""created_at""#) {
         let message = "Invalid 'expires_after.anchor'. Supported values are: 'created_at'.";
         return Err(WireError::invalid("invalid_value", message, Some("expires_after.anchor")));
     }
-    let seconds = after.seconds.unwrap_or(DEFAULT_SECONDS);
-    if SECONDS.contains(&seconds) {
-        return Ok(seconds);
-    }
-    let (code, than) = match seconds < *SECONDS.start() {
-        true => ("integer_below_min_value", format!(">= {}", SECONDS.start())),
-        false => ("integer_above_max_value", format!("<= {}", SECONDS.end())),
+    let Some(asked) = after.seconds else { return Ok(DEFAULT_SECONDS) };
+    let Some(seconds) = asked.get().parse::<f64>().ok().filter(|seconds| seconds.fract() == 0.0) else {
+        let message = "Invalid type for 'expires_after.seconds': expected an integer.";
+        return Err(WireError::invalid("invalid_type", message, Some("expires_after.seconds")));
+    };
+    let min = *SECONDS.start();
+    let max = *SECONDS.end();
+    let (code, than) = if seconds < min as f64 {
+        ("integer_below_min_value", format!(">= {min}"))
+    } else if seconds > max as f64 {
+        ("integer_above_max_value", format!("<= {max}"))
+    } else {
+        return Ok(seconds as u64);
     };
     let message = format!("Invalid 'expires_after.seconds': expected a value {than}, but got {seconds} instead.");
     Err(WireError::invalid(code, message, Some("expires_after.seconds")))
@@ -244,11 +250,20 @@ mod tests {
         check("[]", "invalid_json", None);
         check(r#"{"expires_after":{"seconds":9}}"#, "integer_below_min_value", Some("expires_after.seconds"));
         check(r#"{"expires_after":{"seconds":7201}}"#, "integer_above_max_value", Some("expires_after.seconds"));
-        check(r#"{"expires_after":{"anchor":"now"}}"#, "invalid_value", Some("expires_after.anchor"));
+        check(r#"{"expires_after":{"seconds":-1}}"#, "integer_below_min_value", Some("expires_after.seconds"));
+        for wrong in ["60.5", "\"60\""] {
+            let body = format!(r#"{{"expires_after":{{"seconds":{wrong}}}}}"#);
+            check(&body, "invalid_type", Some("expires_after.seconds"));
+        }
+        for wrong in ["\"now\"", "7"] {
+            let body = format!(r#"{{"expires_after":{{"anchor":{wrong}}}}}"#);
+            check(&body, "invalid_value", Some("expires_after.anchor"));
+        }
         check(r#"{"session":{"type":"realtime","x":1}}"#, "unknown_parameter", Some("session.x"));
         check(r#"{"session":3}"#, "invalid_type", Some("session"));
         let read = |body: &[u8]| read(body, Dialect::default()).unwrap();
         assert!(matches!(read(b""), (600, None)));
         assert_eq!(read(br#"{"expires_after":{"anchor":"created_at","seconds":7200}}"#).0, 7_200);
+        assert_eq!(read(br#"{"expires_after":{"anchor":null,"seconds":60.0}}"#).0, 60);
     }
 }
