@@ -1,21 +1,62 @@
 //! The fields of a request's JSON, each with what is wrong with it.
 
 use super::error::ApiError;
+use serde::Deserialize;
+use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
 /// A body that is an object.
 pub(super) struct Fields(Map<String, Value>);
 
+/// The fields that are read.
+#[derive(Deserialize)]
+struct Known<'a> {
+    #[serde(borrow)]
+    input: Option<&'a RawValue>,
+    #[serde(borrow)]
+    instructions: Option<&'a RawValue>,
+    #[serde(borrow)]
+    model: Option<&'a RawValue>,
+    #[serde(borrow)]
+    response_format: Option<&'a RawValue>,
+    #[serde(borrow)]
+    seed: Option<&'a RawValue>,
+    #[serde(borrow)]
+    speed: Option<&'a RawValue>,
+    #[serde(borrow)]
+    stream_format: Option<&'a RawValue>,
+    #[serde(borrow)]
+    voice: Option<&'a RawValue>,
+}
+
 impl Fields {
+    /// Reads the fields of a request for speech. Others are left alone.
     pub(super) fn read(body: &[u8]) -> Result<Self, ApiError> {
-        match serde_json::from_slice(body) {
-            Ok(Value::Object(fields)) => Ok(Self(fields)),
-            Ok(_) => Err(ApiError::invalid("invalid_json", None, "The body of the request is JSON, but no object.")),
-            Err(error) => {
-                let message = format!("We could not parse the JSON body of your request: {error}.");
-                Err(ApiError::invalid("invalid_json", None, message))
-            }
+        let wrong = |error: serde_json::Error| {
+            let message = format!("We could not parse the JSON body of your request: {error}.");
+            ApiError::invalid("invalid_json", None, message)
+        };
+        // serde would also accept a list of the fields in order.
+        if body.trim_ascii_start().first().is_some_and(|first| *first != b'{') {
+            return Err(ApiError::invalid("invalid_json", None, "The body of the request is no JSON object."));
         }
+        let known: Known<'_> = serde_json::from_slice(body).map_err(wrong)?;
+        let fields = [
+            ("input", known.input),
+            ("instructions", known.instructions),
+            ("model", known.model),
+            ("response_format", known.response_format),
+            ("seed", known.seed),
+            ("speed", known.speed),
+            ("stream_format", known.stream_format),
+            ("voice", known.voice),
+        ];
+        let mut given = Map::new();
+        for (name, raw) in fields {
+            let Some(raw) = raw else { continue };
+            given.insert(name.to_owned(), outline(raw).map_err(wrong)?);
+        }
+        Ok(Self(given))
     }
 
     /// A text; null and absent are none.
@@ -60,6 +101,29 @@ impl Fields {
     }
 }
 
+/// A value without what nothing reads: the elements of a list, and all of an object but the text `id`. A tree of these can take a
+/// hundred times the bytes of the body.
+fn outline(raw: &RawValue) -> Result<Value, serde_json::Error> {
+    #[derive(Deserialize)]
+    struct Reference<'a> {
+        #[serde(borrow)]
+        id: Option<&'a RawValue>,
+    }
+    let json = raw.get();
+    match json.as_bytes().first() {
+        Some(b'[') => Ok(Value::Array(Vec::new())),
+        Some(b'{') => {
+            let Reference { id } = serde_json::from_str(json)?;
+            let mut object = Map::new();
+            if let Some(id) = id.filter(|id| id.get().starts_with('"')) {
+                object.insert("id".to_owned(), serde_json::from_str(id.get())?);
+            }
+            Ok(Value::Object(object))
+        }
+        _ => serde_json::from_str(json),
+    }
+}
+
 fn wrong_type(name: &'static str, expected: &str, got: &Value) -> ApiError {
     let got = match got {
         Value::Null => "null",
@@ -74,4 +138,22 @@ fn wrong_type(name: &'static str, expected: &str, got: &Value) -> ApiError {
         name,
         format!("Invalid type for '{name}': expected {expected}, but got {got} instead."),
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_tree_is_made_of_what_nothing_reads() {
+        // A tree would be refused for its depth.
+        let deep = format!("{}{}", "[".repeat(200), "]".repeat(200));
+        let body = format!(r#"{{"input":"Hello.","voice":{{"x":{deep},"id":"tone"}},"model":{deep},"other":{deep}}}"#);
+        let fields = Fields::read(body.as_bytes()).expect("it is read");
+        assert_eq!(fields.text("input"), Ok(Some("Hello.")));
+        assert_eq!(fields.text_or_id("voice"), Ok(Some("tone")));
+        let error = fields.text("model").expect_err("it is no text");
+        assert_eq!((error.code, error.param), ("invalid_type", Some("model")));
+        assert!(error.message.contains("got an array"), "{}", error.message);
+    }
 }
