@@ -125,7 +125,7 @@ impl Setup {
     /// As the configuration has it.
     fn plain_object(&self, id: SessionId) -> antiphon_protocol::Session {
         let vad = ServerVad {
-            threshold: f64::from(self.turn.threshold),
+            threshold: as_configured(self.turn.threshold),
             prefix_padding_ms: self.turn.prefix_padding_ms,
             silence_duration_ms: self.turn.silence_duration_ms,
             create_response: self.session.create_response,
@@ -136,9 +136,34 @@ impl Setup {
         };
         let mut session = antiphon_protocol::Session::new(id, self.model.clone(), self.voice.clone(), vad);
         session.instructions.clone_from(&self.instructions);
-        session.audio.output.speed = f64::from(self.speed);
+        session.audio.output.speed = as_configured(self.speed);
         let ends = (SystemTime::now() + self.lifetime()).duration_since(UNIX_EPOCH);
         session.expires_at = ends.map_or(0, |since| since.as_secs());
         session
+    }
+}
+
+/// The number as the operator has written it: 0.45 for the nearest `f32`, which is 0.44999998807907104.
+fn as_configured(number: f32) -> f64 {
+    number.to_string().parse().unwrap_or(f64::from(number))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::begun;
+    use antiphon_dialog::turn::TurnConfig;
+    use antiphon_protocol::TurnDetection;
+
+    #[test]
+    fn a_session_shows_numbers_as_they_are_configured() {
+        let (setup, _) = begun(Opening::default());
+        let turn = TurnConfig { threshold: 0.45, ..setup.turn.clone() };
+        let session = Setup { speed: 1.1, turn, ..Setup::clone(&setup) }.describe(None, None).expect("a session");
+        assert_eq!(session.audio.output.speed, 1.1);
+        let Some(TurnDetection::ServerVad(vad)) = session.audio.input.turn_detection else {
+            panic!("another detector")
+        };
+        assert_eq!(vad.threshold, 0.45);
     }
 }
