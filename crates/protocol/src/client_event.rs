@@ -208,7 +208,7 @@ struct Head<'a> {
     kind: Option<&'a RawValue>,
     event_id: Option<&'a RawValue>,
     audio: Option<&'a RawValue>,
-    /// Weight of the other fields.
+    /// Weight of the other fields, and of earlier values of these.
     weight: Weight,
 }
 
@@ -236,8 +236,7 @@ impl<'a> Head<'a> {
     fn tree_weight(&self) -> Read<Weight> {
         let mut weight = self.weight;
         for raw in [self.event_id, self.audio].into_iter().flatten() {
-            let mut from = serde_json::Deserializer::from_str(raw.get());
-            Weigh { weight: &mut weight, is_media: false }.deserialize(&mut from).map_err(not_json)?;
+            weigh(raw, &mut weight).map_err(not_json)?;
         }
         Ok(weight)
     }
@@ -270,18 +269,29 @@ impl<'de> Visitor<'de> for &mut Head<'de> {
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
         while let Some(key) = map.next_key()? {
-            match key {
-                Key::Type => self.kind = Some(map.next_value()?),
-                Key::EventId => self.event_id = Some(map.next_value()?),
-                Key::Audio => self.audio = Some(map.next_value()?),
+            let earlier = match key {
+                Key::Type => self.kind.replace(map.next_value()?),
+                Key::EventId => self.event_id.replace(map.next_value()?),
+                Key::Audio => self.audio.replace(map.next_value()?),
                 Key::Other => {
                     self.weight.n_values += 1;
                     map.next_value_seed(Weigh { weight: &mut self.weight, is_media: false })?;
+                    None
                 }
+            };
+            // The last value of a name counts, and a tree is made of each. It ends at the error that ends the weighing.
+            if let Some(earlier) = earlier {
+                let _ = weigh(earlier, &mut self.weight);
             }
         }
         Ok(())
     }
+}
+
+/// Adds the weight of a value.
+fn weigh(raw: &RawValue, weight: &mut Weight) -> Result<(), serde_json::Error> {
+    let mut from = serde_json::Deserializer::from_str(raw.get());
+    Weigh { weight, is_media: false }.deserialize(&mut from)
 }
 
 /// The content of a JSON string, borrowed unless it contains escapes. No tree is made of another value, whose size is not

@@ -177,12 +177,18 @@ fn no_tree_is_made_of_what_should_be_a_string_and_every_field_is_weighed() {
         let message = format!("Invalid type for '{field}': expected a string, but got an array instead.");
         refused(&text, "invalid_type", Some(field), &message);
     }
-    let heavy = vec![json!({"x": 0}); 12_000];
-    for field in ["audio", "event_id", "shout"] {
-        let text = json!({"type": "response.cancel", field: heavy}).to_string();
-        assert_eq!(parse(&text).unwrap_err().code, Some("event_too_large"), "{field}");
+    let heavy = json!(vec![json!({"x": 0}); 12_000]).to_string();
+    let is_too_large = |text: &str, field: &str| {
+        assert_eq!(parse(text).unwrap_err().code, Some("event_too_large"), "{field}");
         let beta = Dialect { beta: true, ..Dialect::default() };
-        assert_eq!(beta.parse(&text).unwrap_err().code, Some("event_too_large"), "{field} before GA");
+        assert_eq!(beta.parse(text).unwrap_err().code, Some("event_too_large"), "{field} before GA");
+    };
+    for field in ["audio", "event_id", "shout"] {
+        is_too_large(&format!(r#"{{"type":"response.cancel","{field}":{heavy}}}"#), field);
+    }
+    for field in ["audio", "event_id", "type"] {
+        let text = format!(r#"{{"{field}":{heavy},"{field}":"x","type":"response.cancel"}}"#);
+        is_too_large(&text, &format!("{field}, which comes twice"));
     }
 }
 
