@@ -199,7 +199,11 @@ fn object<'a, T: Deserialize<'a>>(body: &'a [u8]) -> Result<T, WireError> {
     let body = if body.trim_ascii().is_empty() { b"{}" } else { body };
     // serde would also accept a list of the fields in order.
     let parsed = match body.trim_ascii_start().first() {
-        Some(b'{') => serde_json::from_slice(body).map_err(|error| error.to_string()),
+        // Bytes would be parsed with any bytes in the strings of unknown fields.
+        Some(b'{') => match std::str::from_utf8(body) {
+            Ok(text) => serde_json::from_str(text).map_err(|error| error.to_string()),
+            Err(error) => Err(error.to_string()),
+        },
         _ => Err("it is no object".into()),
     };
     parsed.map_err(|why| {
@@ -248,6 +252,11 @@ mod tests {
         };
         check("{", "invalid_json", None);
         check("[]", "invalid_json", None);
+        let not_text = b"{\"anything\":\"\xff\"}";
+        for read in [read as Reader, read_flat] {
+            let error = read(not_text, Dialect::default()).unwrap_err();
+            assert_eq!((error.code, error.param), (Some("invalid_json"), None));
+        }
         check(r#"{"expires_after":{"seconds":9}}"#, "integer_below_min_value", Some("expires_after.seconds"));
         check(r#"{"expires_after":{"seconds":7201}}"#, "integer_above_max_value", Some("expires_after.seconds"));
         check(r#"{"expires_after":{"seconds":-1}}"#, "integer_below_min_value", Some("expires_after.seconds"));
