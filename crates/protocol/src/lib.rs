@@ -31,7 +31,7 @@ pub use client_event::{ClientEvent, Incoming, Position, parse, parse_with};
 pub use dialect::Dialect;
 pub use error::{ErrorKind, ItemUse, WireError};
 pub use item::{Content, InputItem, Item, ItemBody, ItemStatus, Role};
-pub use limits::MAX_EVENT_BYTES;
+pub use limits::{MAX_EVENT_BYTES, fits_tree};
 pub use mcp::{Approval, ApprovalWord, McpApproval, McpCallError, McpServer, McpTool, ToolFilter};
 pub use notice::SessionNotice;
 pub use played::{ClockPing, PlayedReport};

@@ -80,6 +80,15 @@ impl Weight {
     }
 }
 
+/// Whether a tree of this JSON takes little memory: it has at most as many values and names of fields as a client's event. Text
+/// that is no JSON is judged up to its first error, where a tree would end.
+pub fn fits_tree(json: &str) -> bool {
+    let mut weight = Weight::default();
+    let mut from = serde_json::Deserializer::from_str(json);
+    let _ = Weigh { weight: &mut weight, is_media: false }.deserialize(&mut from);
+    weight.n_values <= MAX_EVENT_VALUES
+}
+
 /// Computes the weight of one value.
 pub(super) struct Weigh<'a> {
     pub(super) weight: &'a mut Weight,

@@ -6,10 +6,11 @@
 use crate::server::transport::keypad::{self, Keypad, MAX_KEYS, OwedReply, key};
 use antiphon_protocol::{
     ClientEvent, Content, Dialect, Incoming, Item, ItemBody, Modality, Position, Response, ResponseParams,
-    ResponseStatus, Role, ServerEvent, WireError,
+    ResponseStatus, Role, ServerEvent, WireError, fits_tree,
 };
 use antiphon_session::{InboundPayload, OutputEvent};
 use antiphon_types::{ItemId, ResponseId};
+use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
@@ -253,11 +254,14 @@ impl Projection {
     /// Takes a message of the client, JSON, that came `now`.
     pub(in crate::server::transport) fn message_of_client(&mut self, text: &str, now: Instant) -> Outgoing {
         let mut out = Outgoing::default();
-        let Ok(Value::Object(message)) = serde_json::from_str(text) else {
+        let Ok(message) = serde_json::from_str::<BTreeMap<String, &RawValue>>(text) else {
             self.push(&mut out, "error", error("A message is a JSON object."));
             return out;
         };
-        let field = |name: &str| message.get(name).and_then(Value::as_str).unwrap_or_default();
+        let field = |name: &str| {
+            let text = message.get(name).and_then(|value| serde_json::from_str::<String>(value.get()).ok());
+            text.unwrap_or_default()
+        };
         if field("label") != LABEL {
             return out;
         }
@@ -267,32 +271,46 @@ impl Projection {
             self.push(&mut out, "error", error(&format!("The 'id' of a message has at most {MAX_ID_BYTES} bytes.")));
             return out;
         }
-        let none = Map::new();
-        let data = message.get("data").and_then(Value::as_object).unwrap_or(&none);
-        let taken = match kind {
+        // The client's picture of its page, which no model here reads.
+        if matches!(kind.as_str(), "ui-event" | "ui-snapshot" | "ui-cancel-job-group") {
+            return out;
+        }
+        let data = message.get("data").map_or("{}", |data| data.get());
+        if !fits_tree(data) {
+            let refusal = "'data' has too many values and names of fields.";
+            out.to_client.push(answer("error-response", json!({"error": refusal}), &id));
+            return out;
+        }
+        let data = match serde_json::from_str(data) {
+            Ok(Value::Object(data)) => data,
+            Ok(_) => Map::new(),
+            Err(_) => {
+                self.push(&mut out, "error", error("The 'data' of a message is no valid JSON."));
+                return out;
+            }
+        };
+        let taken = match kind.as_str() {
             "client-ready" => {
                 self.is_ready = true;
                 let about = json!({"library": "antiphon", "library_version": env!("CARGO_PKG_VERSION")});
-                out.to_client.push(answer("bot-ready", json!({"version": VERSION, "about": about}), id));
+                out.to_client.push(answer("bot-ready", json!({"version": VERSION, "about": about}), &id));
                 Ok(())
             }
             "disconnect-bot" => {
                 out.hangs_up = true;
                 Ok(())
             }
-            "send-text" => self.send_text(data, &mut out),
-            "dtmf" => self.pressed(data, now, &mut out),
-            "append-to-context" => self.append(data, id, &mut out),
-            "llm-function-call-result" => self.result(data, &mut out),
-            "client-message" => self.client_message(data, id, &mut out),
-            // The client's picture of its page, which no model here reads.
-            "ui-event" | "ui-snapshot" | "ui-cancel-job-group" => Ok(()),
+            "send-text" => self.send_text(&data, &mut out),
+            "dtmf" => self.pressed(&data, now, &mut out),
+            "append-to-context" => self.append(&data, &id, &mut out),
+            "llm-function-call-result" => self.result(&data, &mut out),
+            "client-message" => self.client_message(&data, &id, &mut out),
             other => {
                 Err(format!("Messages of the type '{}' are not served.", other.chars().take(60).collect::<String>()))
             }
         };
         if let Err(refusal) = taken {
-            out.to_client.push(answer("error-response", json!({"error": refusal}), id));
+            out.to_client.push(answer("error-response", json!({"error": refusal}), &id));
         }
         out
     }
@@ -775,6 +793,21 @@ mod tests {
         assert_eq!(kinds(&refused), ["error"]);
         assert!(refused[0].to_string().len() < 2 * MAX_ID_BYTES, "{}", refused[0]);
         assert_eq!(kinds(&ready(MAX_ID_BYTES)), ["bot-ready"]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn no_tree_is_made_of_what_takes_much_memory_or_is_not_read() {
+        let mut projection = projection();
+        let heavy = json!(vec![json!({"x": 0}); 12_000]);
+        let refused = message(&mut projection, "append-to-context", json!({"role": "user", "content": heavy}));
+        assert_eq!(kinds(&refused.to_client), ["error-response"]);
+        assert!(refused.to_session.is_empty(), "{:?}", refused.to_session);
+        let snapshot = message(&mut projection, "ui-snapshot", json!({"elements": heavy}));
+        assert_eq!(snapshot, Outgoing::default());
+        // A tree would be refused for its depth.
+        let deep = format!("{}{}", "[".repeat(200), "]".repeat(200));
+        let ready = format!(r#"{{"label":"{LABEL}","type":"client-ready","id":"1","other":{deep}}}"#);
+        assert_eq!(kinds(&projection.message_of_client(&ready, Instant::now()).to_client), ["bot-ready"]);
     }
 
     #[tokio::test(start_paused = true)]
