@@ -1,6 +1,6 @@
 // The filter of the turns, which all figures of the page follow, and the choice of what they are compared with.
 
-import { useMemo } from 'preact/hooks';
+import { useRef } from 'preact/hooks';
 import { type Choices, type Filter, SHOWS, type Show, everything, isFiltered } from '../data/query';
 import { KIND_WORDS, SHOW_WORDS } from '../data/words';
 
@@ -16,8 +16,10 @@ interface Props {
 export function Filters({ filter, choices, shown, all, onFilter }: Props) {
   const set = (change: Partial<Filter>) => onFilter({ ...filter, ...change });
   const count = isFiltered(filter) ? `${shown} of ${all} turns` : `${all} turns`;
-  // What a choice leaves is announced; each turn that comes is not.
-  const announced = useMemo(() => count, [filter]);
+  // What a choice leaves is announced, until a turn comes; the turn is not.
+  const chosen = useRef({ filter, count: '' });
+  if (chosen.current.filter !== filter) chosen.current = { filter, count };
+  const announced = chosen.current.count === count ? count : '';
   return (
     <search class="card area-filter filters" id="filters" aria-label="Filter of the turns">
       <label class="field filter-words">
