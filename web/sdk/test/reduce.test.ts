@@ -324,8 +324,9 @@ describe('connection', () => {
 
   it('has nothing of the session before under way', () => {
     // Its voice was changed while the user spoke over the beginning of an answer.
-    const begun = run(live, ...question, created, started('v'), { kind: 'stopped' }, { type: 'session.created', session: {} });
-    expect(begun).toMatchObject({ userSpeaking: false, responseId: null });
+    const loading: ServerEvent = { type: 'antiphon.notice', response_id: 'r', code: 'model_loading', message: 'It is being loaded.' };
+    const begun = run(live, ...question, created, loading, started('v'), { kind: 'stopped' }, { type: 'session.created', session: {} });
+    expect(begun).toMatchObject({ userSpeaking: false, responseId: null, modelNotice: null });
     expect(phaseOf(begun)).toBe('listening');
   });
 

@@ -207,7 +207,7 @@ function beginSession(state: State): State {
     const id = lastingId(caption, state.nSessions);
     return id === caption.id ? caption : { ...caption, id };
   };
-  return { ...state, captions: state.captions.map(past), userSpeaking: false, responseId: null, audioMade: false, nSessions: state.nSessions + 1 };
+  return { ...state, captions: state.captions.map(past), userSpeaking: false, responseId: null, modelNotice: null, audioMade: false, nSessions: state.nSessions + 1 };
 }
 
 /** The session of these words is over, and none follow. */
