@@ -7,6 +7,12 @@ use std::io::Write;
 use std::net::TcpListener;
 use std::os::unix::ffi::OsStrExt;
 use std::process::{Command, Output, Stdio};
+use std::time::Duration;
+use tokio::io::{AsyncBufReadExt, BufReader};
+use tokio::time::timeout;
+
+/// Longer than any step here takes, so that a test that hangs fails.
+const TEST_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Runs the binary with `env` and PATH only, without the rest of this process's environment.
 fn antiphon(args: &[impl AsRef<OsStr>], env: &[(&str, &str)], stdin: &[u8]) -> Output {
@@ -248,6 +254,35 @@ fn the_settings_of_an_earlier_version_are_checked_before_an_upgrade() {
     assert_eq!(output.status.code(), Some(2), "{said}");
     assert!(said.contains("environment variable ANTIPHON_TTS__LANES: tts.lanes is tts.replicas"), "{said}");
     check(&["upgrade-check", "nowhere.toml"], &[], 2, "nowhere.toml: cannot be read");
+}
+
+#[test]
+fn an_error_that_cannot_be_printed_keeps_its_exit_code() {
+    let (reader, writer) = std::io::pipe().expect("a pipe");
+    drop(reader);
+    let mut command = Command::new(env!("CARGO_BIN_EXE_antiphon"));
+    command.args(["replay", "nowhere.jsonl"]).env_clear().stdin(Stdio::null()).stdout(Stdio::null()).stderr(writer);
+    assert_eq!(command.status().expect("the binary starts").code(), Some(2));
+}
+
+/// As of `antiphon serve 2>&1 | tee log`, where Ctrl-C ends tee first.
+#[tokio::test]
+async fn a_hub_stops_when_the_reader_of_its_log_has_ended() {
+    let (reader, writer) = std::io::pipe().expect("a pipe");
+    let mut command = tokio::process::Command::new(env!("CARGO_BIN_EXE_antiphon"));
+    command.args(["serve", "--listen", "127.0.0.1:0"]).env_clear();
+    command.envs(std::env::var_os("PATH").map(|path| ("PATH", path)));
+    command.env("ANTIPHON_MODELS__DIR", "nowhere/models").env("ANTIPHON_SPEECH__JOBS_DIR", "");
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(writer).kill_on_drop(true);
+    let mut hub = command.spawn().expect("the binary starts");
+    let mut said = BufReader::new(hub.stdout.take().expect("piped")).lines();
+    let line = timeout(TEST_TIMEOUT, said.next_line()).await.expect("it starts").expect("text").expect("a line");
+    assert!(line.contains("is listening on"), "{line}");
+    drop(reader);
+    let pid = hub.id().expect("it runs").to_string();
+    assert!(Command::new("kill").args(["-TERM", &pid]).status().expect("kill runs").success());
+    let ended = timeout(TEST_TIMEOUT, hub.wait()).await.expect("it ends").expect("waited for");
+    assert!(ended.success(), "{ended:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -115,7 +115,7 @@ async fn talk(args: &ChatArgs, url: String, loudspeaker: Loudspeaker) -> Result<
         sender.event(&json!({"type": "session.update", "session": session})).await.map_err(failure)?;
     }
     let mut microphone = Microphone::open(microphone(args))?;
-    eprintln!("Talk now. Ctrl-C ends the conversation.");
+    print::note("Talk now. Ctrl-C ends the conversation.");
     let mut captions = Captions::new(std::io::stdout().is_terminal());
     let mut reports = Reports { mode: args.audio, last: None };
     let mut ticks = interval(REPORT_EVERY);
@@ -300,7 +300,7 @@ impl Captions {
     /// A line of the program itself.
     fn note(&mut self, text: &str) -> Result<(), CliError> {
         print::bytes(self.erased().as_bytes())?;
-        eprintln!("antiphon: {text}");
+        print::note(&format!("antiphon: {text}"));
         Ok(())
     }
 

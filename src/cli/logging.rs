@@ -44,6 +44,8 @@ pub fn start(json: bool, default: DefaultLog) -> Result<(), CliError> {
         None => EnvFilter::new(default.filter()),
     };
     let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr);
+    // It would report a stderr that cannot be written by `eprintln!`, which panics: the task that logs would end.
+    let log = log.log_internal_errors(false);
     if json {
         log.json().init();
     } else {

@@ -1,4 +1,4 @@
-//! Output to stdout.
+//! Output to stdout and stderr.
 
 use super::CliError;
 use antiphon_telemetry::with_causes;
@@ -35,6 +35,17 @@ pub fn bytes(bytes: &[u8]) -> Result<(), CliError> {
 /// Reports an error on stderr.
 pub(super) fn complain(error: &CliError) {
     for line in with_causes(error).lines() {
-        eprintln!("antiphon: {line}");
+        note(&format!("antiphon: {line}"));
     }
+}
+
+/// Writes one line to stderr.
+pub(super) fn note(text: &str) {
+    to_stderr(&format!("{text}\n"));
+}
+
+/// Writes to stderr. Where that cannot be, as to a pipe whose reader has ended, the text is lost and the command goes on:
+/// `eprint!` would panic.
+pub(super) fn to_stderr(text: &str) {
+    let _ = io::stderr().lock().write_all(text.as_bytes());
 }

@@ -250,7 +250,7 @@ impl Progress {
     /// Updates the line at most every [`EVERY`]; `done` is a fraction from 0 to 1.
     pub(super) fn show(&mut self, done: f64) {
         if self.shows && self.shown_at.elapsed() >= EVERY {
-            eprint!("\r{}: {:.0} %\x1b[K", self.what, 100.0 * done);
+            print::to_stderr(&format!("\r{}: {:.0} %\x1b[K", self.what, 100.0 * done));
             self.shown_at = now();
             self.shown = true;
         }
@@ -258,7 +258,7 @@ impl Progress {
 
     pub(super) fn clear(&mut self) {
         if std::mem::take(&mut self.shown) {
-            eprint!("\r\x1b[K");
+            print::to_stderr("\r\x1b[K");
         }
     }
 }

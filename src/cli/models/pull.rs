@@ -50,14 +50,14 @@ pub(super) async fn run(args: PullArgs) -> Result<(), CliError> {
         wanted.extend(set.into_iter().map(|entry| ModelRequest { entry, precision: None }));
         let bytes = wanted.iter().map(|wanted| wanted.variant().about_bytes()).sum();
         let names: Vec<_> = wanted.iter().map(|wanted| wanted.entry.name.as_str()).collect();
-        eprintln!("{}: {} in all", names.join(", "), size(bytes));
+        print::note(&format!("{}: {} in all", names.join(", "), size(bytes)));
     }
     let puller = Puller::new(&config.models, PullTimeouts::default())?;
     for wanted in wanted {
         tokio::select! {
             pulled = one(&puller, &config, wanted, args.json) => pulled?,
             _ = tokio::signal::ctrl_c() => {
-                eprintln!("the partial download is kept; the same command resumes it");
+                print::note("the partial download is kept; the same command resumes it");
                 return Err(CliError::Interrupted);
             }
         }
@@ -152,7 +152,7 @@ impl Shown {
                 if progress.total_bytes > 0
                     && let Some(name) = name.take()
                 {
-                    eprintln!("{name}: fetching {}", size(progress.total_bytes));
+                    print::note(&format!("{name}: fetching {}", size(progress.total_bytes)));
                 }
             }
         }
