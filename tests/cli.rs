@@ -302,6 +302,31 @@ async fn health_is_an_exit_code() {
 }
 
 #[test]
+fn a_key_of_another_variable_is_taken_beside_that_of_the_usual_one() {
+    let nobody = format!("http://{}", unused_address());
+    let keys = [("ANTIPHON_API_KEY", "one"), ("OTHER_HUB", "two")];
+    check(&["cluster", "status", "--url", &nobody, "--key-env", "OTHER_HUB"], &keys, 4, "cannot be reached");
+    check(&["cluster", "status", "--key-env", "NOT_SET"], &keys, 2, "the environment variable NOT_SET holds no key");
+    check(&["cluster", "status", "--key", "three", "--key-env", "OTHER_HUB"], &keys, 2, "cannot be used with");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_key_of_the_environment_is_sent() {
+    let server = TestServer::start(|request| {
+        let is_sent = request.header("authorization") == Some("Bearer one");
+        match is_sent {
+            true => Answer::text("{}"),
+            false => Answer::refusal(401, r#"{"error": {"message": "a wrong key"}}"#),
+        }
+    });
+    let url = server.url("");
+    let list = ["voices", "list", "--json", "--url", &url];
+    let output = antiphon(&list, &[("ANTIPHON_API_KEY", "one")], b"");
+    assert_eq!((output.status.code(), output.stdout.as_slice()), (Some(0), b"{}\n".as_slice()));
+    check(&list, &[("ANTIPHON_API_KEY", "")], 1, "a wrong key (antiphon takes the key from");
+}
+
+#[test]
 fn what_was_asked_for_goes_to_stdout_alone() {
     let output = antiphon(&["config", "default"], &[], b"");
     assert_eq!(output.stdout, antiphon::config::DEFAULT_TOML.as_bytes());

@@ -16,14 +16,18 @@ const CONNECT: Duration = Duration::from_secs(10);
 /// The longest wait for a hub's answer, where a request has no other.
 const ANSWER: Duration = Duration::from_secs(15);
 
+/// The environment variable of the key where no option names another.
+const KEY_VARIABLE: &str = "ANTIPHON_API_KEY";
+
 /// How commands take the key that a server asks for.
 const KEY_HINT: &str = " (antiphon takes the key from --key or ANTIPHON_API_KEY)";
 
 /// What a server that runs already wants to know, and what is believed of it.
 #[derive(Debug, Args)]
 pub struct Access {
-    /// The server's key; better in the environment, where other users of this machine do not see it
-    #[arg(long, env = "ANTIPHON_API_KEY", hide_env_values = true, value_name = "KEY")]
+    // Not `env`: clap refuses a variable beside --key-env as it refuses --key.
+    /// The server's key; better in ANTIPHON_API_KEY, where other users of this machine do not see it
+    #[arg(long, value_name = "KEY")]
     key: Option<String>,
     /// Another environment variable that holds the key
     #[arg(long, value_name = "NAME", conflicts_with = "key")]
@@ -94,10 +98,11 @@ impl Target {
 impl Access {
     /// The server's key; `None`: none is sent. An error if `key_env` names a variable without a key.
     pub fn key(&self) -> Result<Option<String>, CliError> {
-        match &self.key_env {
-            Some(variable) => key(variable).map(Some),
-            None => Ok(self.key.clone().filter(|key| !key.is_empty())),
+        if let Some(variable) = &self.key_env {
+            return key(variable).map(Some);
         }
+        let key = self.key.clone().or_else(|| std::env::var(KEY_VARIABLE).ok());
+        Ok(key.filter(|key| !key.is_empty()))
     }
 
     /// An HTTP client for the server at `url`. Blocks while it reads a small file.
