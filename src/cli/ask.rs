@@ -138,7 +138,7 @@ fn tenths(ms: f64) -> f64 {
 }
 
 fn text_of(answer: &Answer) -> String {
-    let mut text = format!("heard:    {}\nanswered: {}\n", answer.transcript, answer.text);
+    let mut text = format!("heard:    {}\nanswered: {}\n", words(&answer.transcript), words(&answer.text));
     if let Some(wait) = answer.voice_to_voice {
         text +=
             &format!("\n{:.0} ms from your last word to the first sound of the answer\n", wait.as_secs_f64() * 1_000.0);
@@ -150,13 +150,18 @@ fn text_of(answer: &Answer) -> String {
         text += "\nin the server, ms from the end of your speech:\n";
     }
     for (name, ms) in marks {
-        text += &format!("  {name:<18} {ms:>7.0}\n");
+        text += &format!("  {:<18} {ms:>7.0}\n", printable(name));
     }
     text += "\nseen here, ms from your last word:\n";
     for (name, ms) in &answer.seen {
         text += &format!("  {name:<18} {ms:>7.0}\n");
     }
     text.trim_end().to_owned()
+}
+
+/// Words of a server, in their lines, without characters that could colour a terminal.
+fn words(text: &str) -> String {
+    text.lines().map(printable).collect::<Vec<_>>().join("\n")
 }
 
 #[cfg(test)]
@@ -196,6 +201,18 @@ seen here, ms from your last word:
         assert_eq!(report["voice_to_voice_ms"], 312.4);
         assert_eq!(report["seen_ms"]["speech_stopped"], 210.3);
         assert_eq!(report["reply_ms"], 1_000);
+    }
+
+    #[test]
+    fn words_of_a_server_control_no_terminal() {
+        let mut answer = answer();
+        answer.transcript = "red\x1b[31m".into();
+        answer.text = "One.\nTwo.\x1b]0;title\x07".into();
+        answer.marks = [("stt\x1b[2J".to_owned(), 1.0)].into();
+        let text = text_of(&answer);
+        assert!(text.starts_with("heard:    red[31m\nanswered: One.\nTwo.]0;title\n"), "{text:?}");
+        assert!(text.chars().all(|c| c == '\n' || !c.is_control()), "{text:?}");
+        assert_eq!(report(&answer)["text"], answer.text, "JSON has escapes of its own");
     }
 
     #[test]
