@@ -19,8 +19,8 @@ use tokio::time::{MissedTickBehavior, interval, timeout};
 const REPORT_EVERY: Duration = Duration::from_millis(100);
 /// The longest wait for the session.
 const GREETING: Duration = Duration::from_secs(10);
-/// Characters of a caption that is not final on a terminal: it stays on one line of the usual 80 columns.
-const LIVE_CHARS: usize = 64;
+/// Columns of a caption that is not final on a terminal: it stays on one line of the usual 80.
+const LIVE_COLUMNS: usize = 64;
 
 /// Where and how to talk.
 #[derive(Debug, Args)]
@@ -323,16 +323,25 @@ impl Captions {
         if !self.is_live {
             return String::new();
         }
-        let n = words.chars().count();
-        let end: String = words.chars().skip(n.saturating_sub(LIVE_CHARS)).collect();
-        let before = if n > LIVE_CHARS { "…" } else { "" };
-        format!("{}{who:<9} {before}{end}", self.erased())
+        let mut n_columns = 0;
+        let fits = |(_, c): &(usize, char)| {
+            n_columns += columns(*c);
+            n_columns <= LIVE_COLUMNS
+        };
+        let from = words.char_indices().rev().take_while(fits).last().map_or(words.len(), |(at, _)| at);
+        let before = if from > 0 { "…" } else { "" };
+        format!("{}{who:<9} {before}{}", self.erased(), &words[from..])
     }
 
     /// Removes a live line.
     fn erased(&self) -> &'static str {
         if self.is_live { "\r\x1b[K" } else { "" }
     }
+}
+
+/// Columns that a character takes on a terminal, at most. The wide ones, of East Asia, begin at U+1100.
+fn columns(c: char) -> usize {
+    if c < '\u{1100}' { 1 } else { 2 }
 }
 
 #[cfg(test)]
@@ -376,7 +385,17 @@ mod tests {
         captions.lines(created());
         assert_eq!(captions.lines(delta("a\x1b[31mb\n")), "\r\x1b[Kantiphon  a[31mb");
         let long = captions.lines(delta(&"word ".repeat(40)));
-        assert_eq!(long.chars().count(), "\r\x1b[K".len() + 10 + 1 + LIVE_CHARS, "{long:?}");
+        assert_eq!(long.chars().count(), "\r\x1b[K".len() + 10 + 1 + LIVE_COLUMNS, "{long:?}");
         assert!(long.ends_with("word ") && captions.lines(done("completed")).starts_with("\r\x1b[Kantiphon  a[31mb"));
+    }
+
+    #[test]
+    fn wide_characters_stay_on_one_line_as_well() {
+        let mut captions = Captions::new(true);
+        captions.lines(created());
+        let half = LIVE_COLUMNS / 2;
+        assert_eq!(captions.lines(delta(&"語".repeat(half))), format!("\r\x1b[Kantiphon  {}", "語".repeat(half)));
+        assert_eq!(captions.lines(delta("a")), format!("\r\x1b[Kantiphon  …{}a", "語".repeat(half - 1)));
+        assert_eq!(captions.lines(delta("b")), format!("\r\x1b[Kantiphon  …{}ab", "語".repeat(half - 1)));
     }
 }
