@@ -209,6 +209,8 @@ fn a_missing_model_ends_with_3_and_says_which() {
 fn transcribing_without_a_recognizer_ends_with_3() {
     let tone = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/sounds/tone.flac");
     check(&["transcribe", tone], &[], 3, "antiphon models pull whisper-base");
+    check(&["transcribe", "nowhere.wav", tone], &[], 3, "nowhere.wav: cannot be read");
+    check(&["transcribe", "nowhere.wav", tone], &[], 3, "antiphon models pull whisper-base");
 }
 
 #[test]

@@ -65,7 +65,12 @@ pub(super) async fn run(args: TranscribeArgs) -> Result<(), CliError> {
             Some(recognizer) => recognizer,
             None => {
                 progress.now("loading the recognizer");
-                recognizer.insert(Recognizer::load(&config, args.language.as_deref()).await?)
+                let loaded = Recognizer::load(&config, args.language.as_deref()).await;
+                if loaded.is_err() {
+                    progress.hide();
+                    failures.report();
+                }
+                recognizer.insert(loaded?)
             }
         };
         progress.now(format!("{} ({} of {})", path.display(), n + 1, args.files.len()));
@@ -120,6 +125,13 @@ impl Failures {
         self.n += 1;
         if let Some(earlier) = self.last.replace(error) {
             print::complain(&earlier);
+        }
+    }
+
+    /// Reports the failure that is held back, where another error ends the command.
+    fn report(&mut self) {
+        if let Some(last) = self.last.take() {
+            print::complain(&last);
         }
     }
 
