@@ -10,6 +10,7 @@ use antiphon_engines::stt::none;
 use antiphon_engines::table::{EngineKind, EngineStage};
 use antiphon_registry::{Catalog, OnDisk, Stage, on_disk};
 use antiphon_telemetry::with_causes;
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -49,7 +50,9 @@ pub(super) async fn keys(config: Arc<Config>) -> Vec<Finding> {
 
 /// The certificate, and whether browsers of other devices may use the microphone.
 pub(super) async fn certificate(config: Arc<Config>) -> Vec<Finding> {
-    let is_local = config.server.listen.starts_with("127.") || config.server.listen.starts_with("localhost");
+    let listen = &config.server.listen;
+    let is_loopback = |address: SocketAddr| address.ip().is_loopback();
+    let is_local = listen.starts_with("localhost:") || listen.parse::<SocketAddr>().is_ok_and(is_loopback);
     vec![match Tls::load(&config.server) {
         Ok(Some(tls)) => expiry(&config.server.tls_cert, tls.expires(), SystemTime::now()),
         Ok(None) if is_local => Finding::ok("certificate", "none: http, on this machine only"),
@@ -363,6 +366,18 @@ mod tests {
         check(Some(now + hours(25)), State::Warn, "hub.pem expires in 1 day");
         check(Some(now - hours(49)), State::Fail, "hub.pem expired 2 days ago");
         check(None, State::Warn, "hub.pem is usable, its end cannot be read");
+    }
+
+    #[tokio::test]
+    async fn a_hub_for_this_machine_alone_needs_no_certificate() {
+        let local = ["127.0.0.1:8080", "[::1]:8080", "localhost:8080"].map(|listen| (listen, State::Ok));
+        let others = ["0.0.0.0:8080", "[::]:8080"].map(|listen| (listen, State::Warn));
+        for (listen, state) in local.into_iter().chain(others) {
+            let mut config = Config::default();
+            config.server.listen = listen.into();
+            let [finding] = &certificate(Arc::new(config)).await[..] else { panic!("one finding") };
+            assert_eq!(finding.state, state, "{listen}: {finding:?}");
+        }
     }
 
     #[tokio::test]
