@@ -4,13 +4,10 @@
 //! Each passes `antiphon config check`, which a test runs on all of them.
 
 use super::profile::{Profile, Service, StageProfile};
-use super::size::{Sizing, StageSize, per_machine};
+use super::size::{MAX_PER_WORKER, Sizing, StageSize, fitting};
 use super::{Demand, PlanError};
 use std::path::Path;
 use toml::{Table, Value};
-
-/// The most decoders of a worker, and the most instances: bounds of `stt.decoders` and `tts.replicas`.
-const MOST: usize = 64;
 
 /// The most sessions of a hub: the bound of `server.max_sessions`.
 const MOST_SESSIONS: u64 = 1_000_000;
@@ -104,8 +101,8 @@ fn worker(
     stage: &StageProfile,
     sized_stage: &StageSize,
 ) -> ConfigFile {
-    let machine = stage.needs.as_ref().and_then(|needs| Some((needs, profile.machines.get(&needs.machine)?)));
-    let n_each = machine.and_then(|(needs, machine)| per_machine(needs, machine)).unwrap_or(1).min(MOST);
+    // The plan has failed before where it is an error.
+    let n_each = fitting(profile, name, stage).ok().flatten().unwrap_or(1);
     let mut of_stage = settings(stage);
     let slots = match stage.service {
         Service::Slots { slots, .. } | Service::Runs { slots, .. } => slots,
@@ -113,7 +110,7 @@ fn worker(
     };
     let number = |n: usize| Value::Integer(n as i64);
     match (name, of_stage.get("engine").and_then(Value::as_str)) {
-        ("stt", _) => drop(of_stage.insert("decoders".into(), number((slots * n_each).min(MOST)))),
+        ("stt", _) => drop(of_stage.insert("decoders".into(), number((slots * n_each).min(MAX_PER_WORKER)))),
         ("tts", Some("speechlm")) => {
             of_stage.insert("slots".into(), number(slots));
             of_stage.insert("replicas".into(), number(n_each));

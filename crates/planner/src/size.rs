@@ -5,7 +5,7 @@
 //! prevents it is named.
 
 use super::latency::{self, Latency, LoadState, Turns};
-use super::profile::{HubProfile, Machine, Needs, Profile, StageProfile};
+use super::profile::{HubProfile, Machine, Needs, Profile, Service, StageProfile};
 use super::{Demand, PlanError, queueing};
 use serde::Serialize;
 
@@ -23,6 +23,9 @@ const NATS_CORES: f64 = 2.0;
 
 /// NATS servers of a cluster that survives the loss of one.
 const NATS_SERVERS: usize = 3;
+
+/// The most decoders of a worker, and the most instances: bounds of `stt.decoders` and `tts.replicas`.
+pub(super) const MAX_PER_WORKER: usize = 64;
 
 /// Workers and hubs that one cluster knows (`crates/cluster/src/hub`).
 const MAX_WORKERS: usize = 1_024;
@@ -175,7 +178,7 @@ pub fn size_stage(profile: &Profile, demand: &Demand, stage: &str) -> Result<Siz
         Ok(needed) => (needed, Verdict::Feasible),
         Err(Infeasible { needed, verdict }) => (needed, verdict),
     };
-    let each = fitting(profile, of)?.unwrap_or(1);
+    let each = fitting(profile, name, of)?.unwrap_or(1);
     counts[at] = counts[at].div_ceil(each) * each;
     let loaded = latency::loaded(profile, talking, counts).map_err(|_| ());
     let loaded_or = loaded.clone().unwrap_or_else(|()| latency::unloaded(profile));
@@ -230,8 +233,8 @@ pub fn size(profile: &Profile, demand: &Demand) -> Result<Sizing, PlanError> {
     };
     // Machines are filled.
     let mut instances = needed;
-    for (at, (_, stage)) in profile.stages().into_iter().enumerate() {
-        let each = fitting(profile, stage)?.unwrap_or(1);
+    for (at, (name, stage)) in profile.stages().into_iter().enumerate() {
+        let each = fitting(profile, name, stage)?.unwrap_or(1);
         instances[at] = needed[at].div_ceil(each) * each;
     }
     let loaded = latency::loaded(profile, talking, instances).map_err(|_| ());
@@ -400,7 +403,7 @@ fn stage_size(
         machine: None,
         accelerators: 0.0,
     };
-    if let Some((needs, each)) = stage.needs.as_ref().zip(fitting(profile, stage)?) {
+    if let Some((needs, each)) = stage.needs.as_ref().zip(fitting(profile, name, stage)?) {
         sized.machines = instances / each + demand.spare;
         sized.spare = demand.spare;
         sized.instances = Some(sized.machines * each);
@@ -410,16 +413,27 @@ fn stage_size(
     Ok(sized)
 }
 
-/// Instances of a stage that fit on its machine; `None` for servers of others.
-fn fitting(profile: &Profile, stage: &StageProfile) -> Result<Option<usize>, PlanError> {
+/// Instances of a stage that fit on its machine, and that the settings of a worker may name; `None` for servers of others.
+pub(super) fn fitting(profile: &Profile, name: &str, stage: &StageProfile) -> Result<Option<usize>, PlanError> {
     let Some(needs) = stage.needs.as_ref().filter(|_| !stage.is_external()) else { return Ok(None) };
     let too_small =
         || PlanError::TooSmall { machine: needs.machine.clone(), what: format!("an instance of {}", stage.engine) };
-    per_machine(needs, machine(profile, &needs.machine)?).ok_or_else(too_small).map(Some)
+    let fits = per_machine(needs, machine(profile, &needs.machine)?).ok_or_else(too_small)?;
+    Ok(Some(fits.min(most_of_worker(name, stage))))
+}
+
+/// Instances that the settings of a worker may name. Language models have servers of their own.
+fn most_of_worker(name: &str, stage: &StageProfile) -> usize {
+    match (name, &stage.service) {
+        ("llm", _) => usize::MAX,
+        // A decoder serves a slot.
+        ("stt", Service::Slots { slots, .. } | Service::Runs { slots, .. }) => (MAX_PER_WORKER / slots).max(1),
+        _ => MAX_PER_WORKER,
+    }
 }
 
 /// Instances that fit on a machine; `None` if not even one does.
-pub fn per_machine(needs: &Needs, machine: &Machine) -> Option<usize> {
+fn per_machine(needs: &Needs, machine: &Machine) -> Option<usize> {
     let fits = |needs: f64, has: f64| if needs > 0.0 { (has / needs + 1e-9).floor() } else { f64::INFINITY };
     let cores = fits(needs.cores, machine.cores);
     let memory = fits(needs.memory_gib, machine.memory_gib * MEMORY);

@@ -94,6 +94,21 @@ fn the_files_of_several_clusters_name_the_servers_of_one() {
 }
 
 #[test]
+fn a_large_machine_has_no_more_instances_than_a_worker_may_have() {
+    let mut profile = Profile::built_in("processor").expect("built in");
+    let decoders_per_machine = |profile: &Profile| {
+        let whole = plan(profile.clone(), demand(1_000, 2_500.0), None).expect("it can be planned");
+        let stt = stage(&whole, "stt");
+        let decoders = stt.instances.expect("on workers") / stt.machines;
+        let file = whole.files().into_iter().find(|file| file.name == "worker-stt.toml").expect("a file");
+        (decoders, file.text.lines().find(|line| line.starts_with("decoders")).map(str::to_owned))
+    };
+    assert_eq!(decoders_per_machine(&profile), (8, Some("decoders = 8".to_owned())));
+    profile.machines.insert("cpu".into(), Machine { cores: 256.0, memory_gib: 512.0, accelerators: 0.0 });
+    assert_eq!(decoders_per_machine(&profile), (64, Some("decoders = 64".to_owned())));
+}
+
+#[test]
 fn a_stage_alone_takes_no_more_than_in_a_whole_plan() {
     let profile = || Profile::built_in("gpu").expect("built in");
     let alone = |name: &str, users: u64| plan_stage(profile(), demand(users, 800.0), None, name).expect("it is sized");
