@@ -206,6 +206,26 @@ fn a_missing_model_ends_with_3_and_says_which() {
 }
 
 #[test]
+fn a_hub_for_one_command_makes_the_folder_for_recordings() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let made = folder.path().join("recordings");
+    let file = folder.path().join("file");
+    std::fs::write(&file, "x").expect("written");
+    let tone = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/sounds/tone.flac");
+    // Engines are loaded after it: a missing model ends the command.
+    let model = folder.path().to_str().expect("Unicode");
+    let ask = |record: &std::path::Path, code: i32, expect: &str| {
+        let record = record.to_str().expect("Unicode");
+        let env =
+            [("ANTIPHON_STT__ENGINE", "whisper"), ("ANTIPHON_STT__MODEL", model), ("ANTIPHON_SESSION__RECORD", record)];
+        check(&["ask", tone], &env, code, expect);
+    };
+    ask(&file.join("below"), 2, "session.record: the folder");
+    ask(&made, 3, "the engine \"whisper\" cannot start");
+    assert!(made.is_dir());
+}
+
+#[test]
 fn transcribing_without_a_recognizer_ends_with_3() {
     let tone = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/sounds/tone.flac");
     check(&["transcribe", tone], &[], 3, "antiphon models pull whisper-base");

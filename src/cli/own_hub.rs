@@ -1,6 +1,7 @@
-//! A hub for one command: `ask` and `chat` start it on a free port of this machine where no `--url` is given.
+//! A hub for one command: `ask`, `chat` and `rehearse` start it on a free port of this machine where no `--url` is given.
 
 use super::progress::Progress;
+use super::serve::folder_for_recordings;
 use super::{CliError, Settings, blocking};
 use crate::config::{Config, RtcConfig, SipConfig, TelephonyConfig, WyomingConfig};
 use crate::server::{self, Keys, Parts};
@@ -17,6 +18,7 @@ pub(super) async fn with<T>(
     work: impl AsyncFnOnce(String) -> Result<T, CliError>,
 ) -> Result<T, CliError> {
     let config = for_one_client(settings.load()?);
+    folder_for_recordings(&config.session.record)?;
     let listener = TcpListener::bind(&config.server.listen).await.map_err(|source| CliError::Listen {
         setting: "server.listen",
         address: config.server.listen.clone(),

@@ -155,7 +155,7 @@ async fn serve(args: ServeArgs, opens_page: bool) -> Result<(), CliError> {
 }
 
 /// Creates the folder for replay logs, accessible to its owner only, so that an error is reported at startup.
-fn folder_for_recordings(folder: &str) -> Result<(), CliError> {
+pub(super) fn folder_for_recordings(folder: &str) -> Result<(), CliError> {
     if folder.is_empty() || Path::new(folder).is_dir() {
         return Ok(());
     }
