@@ -52,6 +52,10 @@ def convert_whisper(parts, folder):
         complain("Whisper could not be converted (see above): the hub hears nobody")
 
 
+def is_made(mark, made_from):
+    return mark.is_file() and mark.read_text() == made_from
+
+
 def models_folder():
     """The folder of the installed models, made where it is not there yet; None: there are none, or it cannot be made."""
     hibari = package_folder("hibari")
@@ -62,7 +66,7 @@ def models_folder():
     mark = folder / "made-from"
     made_from = "\n".join([LAYOUT, *sources])
     try:
-        if mark.is_file() and mark.read_text() == made_from:
+        if is_made(mark, made_from):
             return folder
         folder.parent.mkdir(parents=True, exist_ok=True)
         # Made beside it and put in place at once: another process may be doing the same.
@@ -76,8 +80,10 @@ def models_folder():
             complete = not is_whisper or (new / WHISPER_MODEL).is_dir()
             if complete:
                 (new / mark.name).write_text(made_from)
-            shutil.rmtree(folder, ignore_errors=True)
-            new.rename(folder)
+            # What another process has put there meanwhile may be in use.
+            if not is_made(mark, made_from):
+                shutil.rmtree(folder, ignore_errors=True)
+                new.rename(folder)
         finally:
             shutil.rmtree(new, ignore_errors=True)
         return folder
