@@ -10,6 +10,9 @@ use serde::Serialize;
 /// The state of one card. Values that the card does not report are `None`.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Card {
+    /// Number from the driver, from 0 on. A card that reports nothing keeps its own.
+    #[serde(skip)]
+    pub number: u32,
     /// Name from the driver.
     pub name: String,
     /// Utilization in per cent of time; not reported by cards that are partitioned into instances (MIG).
@@ -42,6 +45,7 @@ impl Cards {
         let device = self.0.device_by_index(n).ok()?;
         let memory = device.memory_info().ok()?;
         Some(Card {
+            number: n,
             name: device.name().unwrap_or_else(|_| format!("GPU {n}")),
             utilization: device.utilization_rates().ok().map(|rates| rates.gpu),
             memory_bytes: memory.used,

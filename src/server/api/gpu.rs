@@ -69,7 +69,7 @@ static UTILIZATION: Family = Family::gauge("voice_gpu_utilization_ratio", "GPU u
 /// The memory of each GPU, and its utilization where the driver reports one, in Prometheus' text format. Without GPUs it is empty.
 pub(in crate::server) fn metrics(cards: &[Card]) -> String {
     let mut text = Exposition::default();
-    let numbers: Vec<String> = (0..cards.len()).map(|n| n.to_string()).collect();
+    let numbers: Vec<String> = cards.iter().map(|card| card.number.to_string()).collect();
     let numbered = || numbers.iter().map(|n| [n.as_str()]).zip(cards);
     if !cards.is_empty() {
         text.values(&MEMORY, numbered().map(|(n, card)| (n, card.memory_bytes)));
@@ -135,6 +135,7 @@ mod tests {
         assert_eq!(poll!(reading), Poll::Ready(None));
         assert_eq!(poll!(pin!(gpus.read())), Poll::Ready(None), "it is being asked");
         let card = Card {
+            number: 0,
             name: "one".into(),
             utilization: None,
             memory_bytes: 1,

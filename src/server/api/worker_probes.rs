@@ -99,7 +99,8 @@ mod tests {
 
     #[tokio::test]
     async fn a_worker_reports_the_use_and_the_memory_of_its_gpus() {
-        let card = |utilization, memory_bytes| Card {
+        let card = |number, utilization, memory_bytes| Card {
+            number,
             name: "H200".into(),
             utilization,
             memory_bytes,
@@ -107,17 +108,18 @@ mod tests {
             power_mw: None,
             sm_clock_mhz: None,
         };
-        let text = metrics_with(Some(vec![card(Some(25), 6_000), card(None, 7_000)])).await;
+        // Card 1 has failed, and reports nothing.
+        let text = metrics_with(Some(vec![card(0, Some(25), 6_000), card(2, None, 7_000)])).await;
         for line in [
             "voice_gpu_memory_bytes{gpu=\"0\"} 6000",
-            "voice_gpu_memory_bytes{gpu=\"1\"} 7000",
-            "voice_gpu_memory_total_bytes{gpu=\"1\"} 8000",
+            "voice_gpu_memory_bytes{gpu=\"2\"} 7000",
+            "voice_gpu_memory_total_bytes{gpu=\"2\"} 8000",
             "# TYPE voice_gpu_utilization_ratio gauge",
             "voice_gpu_utilization_ratio{gpu=\"0\"} 0.25",
         ] {
             assert!(text.lines().any(|one| one == line), "{line} is not in {text}");
         }
-        assert!(!text.contains("voice_gpu_utilization_ratio{gpu=\"1\"}"), "it reports none: {text}");
+        assert!(!text.contains("voice_gpu_utilization_ratio{gpu=\"2\"}"), "it reports none: {text}");
         assert!(text.contains("\nprocess_resident_memory_bytes "), "{text}");
     }
 
