@@ -34,8 +34,12 @@ const answered = new Promise<void>((done, failed) => {
   session.on('error', ({ error }) => failed(error));
   session.transport.on('*', (event) => {
     if (event.type === 'response.output_audio_transcript.done') console.log(`said: ${event['transcript']}`);
-    // A response that calls a function is followed by one that speaks.
-    if (event.type === 'response.done' && spoken.length > 0) done();
+    if (event.type === 'response.done') {
+      const { status, status_details: details } = event['response'];
+      if (status === 'failed') failed(new Error(`the response failed: ${JSON.stringify(details)}`));
+      // A response that calls a function is followed by one that speaks.
+      else if (spoken.length > 0) done();
+    }
   });
   setTimeout(() => failed(new Error(`no answer within ${DEADLINE_MS} ms`)), DEADLINE_MS).unref();
 });
