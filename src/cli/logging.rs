@@ -4,7 +4,7 @@ use super::CliError;
 use std::io::{self, IsTerminal};
 use tracing_subscriber::EnvFilter;
 
-/// Where `trace` would write requests to servers with their keys. A filter that names this target is obeyed.
+/// Where `trace` would write requests to servers with their keys. It replaces what a filter says of this target.
 const WITHOUT_KEYS: &str = "tungstenite::handshake::client=warn";
 
 /// What is logged where no variable says it.
