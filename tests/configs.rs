@@ -350,6 +350,23 @@ fn a_secret_in_the_wrong_place_is_not_repeated() {
     assert!(said.contains("llm.api_key_env") && said.contains("llm.base_url"), "{said}");
     assert!(said.contains("models.proxy") && said.contains("mcp.allowed_servers"), "{said}");
     assert!(!said.contains("very-secret"), "{said}");
+    let cases = [
+        ("LLM__FALLBACK", "{ engine = \"openai\", api_key_env = \"sk-very-secret\" }", "llm.api_key_env = (not shown)"),
+        (
+            "LLM__FALLBACK",
+            "{ engine = \"openai\", base_url = \"http://me:very-secret@host/v1\" }",
+            "llm.fallback: llm.base_url = (not shown)",
+        ),
+        ("LLM__FALLBACK", "{ engine = openai, api_key_env = sk-very-secret }", "llm.fallback = (not shown): write a"),
+        ("TELEPHONY__ACCOUNTS", "{ main = { kind = twilio, auth_token_env = very-secret } }", "= (not shown): write a"),
+        ("TTS__FALLBACK", "{ engine = \"flite\", hedge_after_ms = 3 }", "a fallback has no hedge_after_ms"),
+        ("TTS__FALLBACK", "{ voice = \"slt\" }", "tts.fallback: its engine is missing: set engine"),
+    ];
+    for (name, text, expect) in cases {
+        let name = format!("ANTIPHON_{name}");
+        let said = load_text("", &[(name.as_str(), text)]).expect_err("refused").to_string();
+        assert!(said.contains(expect) && !said.contains("very-secret"), "{said}");
+    }
 }
 
 #[test]

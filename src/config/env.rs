@@ -1,6 +1,6 @@
 //! Parses environment variables of the form `ANTIPHON_<SECTION>__<KEY>`.
 
-use super::file::{unknown_key, unknown_section, wrong_value};
+use super::file::{no_fallback_key, unknown_key, unknown_section, wrong_value};
 use super::former;
 use super::rules;
 use super::suggest::nearest;
@@ -48,7 +48,13 @@ fn setting(name: &str, text: &str) -> Result<Option<(&'static Key, Value)>, Stri
             None => unknown_key(&section, &key),
         });
     };
-    let wrong = |written: String| entry_problem(known, text).unwrap_or_else(|| wrong_value(known, &written));
+    let wrong = |written: String| {
+        let problem = entry_problem(known, text).or_else(|| fallback_problem(known, text));
+        // A table of keys may hold a secret in the place of its variable's name.
+        let is_table = matches!(known.rule, Rule::Fallback) || !rules::entry_keys(known).is_empty();
+        let shown = if is_table { "(not shown)" } else { written.as_str() };
+        problem.unwrap_or_else(|| wrong_value(known, shown))
+    };
     let value = parse(known, text).map_err(wrong)?;
     Ok(Some((known, value)))
 }
@@ -60,6 +66,22 @@ fn entry_problem(key: &Key, text: &str) -> Option<String> {
     }
     let Some(Value::Table(entries)) = toml_value(text.trim()) else { return None };
     entries.iter().flat_map(|(entry, value)| rules::entry_problems(key, entry, value)).next()
+}
+
+/// The first problem of a fallback engine's keys.
+fn fallback_problem(key: &Key, text: &str) -> Option<String> {
+    if !matches!(key.rule, Rule::Fallback) {
+        return None;
+    }
+    let Some(Value::Table(table)) = toml_value(text.trim()) else { return None };
+    let stage = key.section;
+    let of_key = table.iter().find_map(|(name, value)| match rules::fallback_key(stage, name) {
+        None => Some(no_fallback_key(stage, name)),
+        Some(known) => (!rules::allows(known, value)).then(|| wrong_value(known, &value.to_string())),
+    });
+    let lacks_engine = !table.is_empty() && !table.contains_key("engine");
+    let problem = of_key.or_else(|| lacks_engine.then(|| "its engine is missing: set engine".to_owned()))?;
+    Some(format!("{stage}.fallback: {problem}"))
 }
 
 /// The key whose variable has two underscores where `name` has one.

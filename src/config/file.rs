@@ -65,10 +65,7 @@ impl File<'_> {
         }
         for (name, value) in in_order(table) {
             let Some(key) = rules::fallback_key(fallback.section, name.get_ref()) else {
-                let message = match rules::find(stage, name.get_ref()) {
-                    Some(known) => format!("a fallback has no {}; it belongs into [{stage}]", known.name),
-                    None => unknown_key(stage, name.get_ref()),
-                };
+                let message = no_fallback_key(stage, name.get_ref());
                 self.problem(name.span().start, format!("{stage}.fallback: {message}"));
                 continue;
             };
@@ -167,6 +164,14 @@ pub(super) fn unknown_key(section: &str, name: &str) -> String {
     }
     let names: Vec<_> = rules::names(section).collect();
     format!("there is no key {name} in [{section}]; its keys are {}", names.join(", "))
+}
+
+/// The message for a key that a fallback engine of this stage does not have.
+pub(super) fn no_fallback_key(stage: &str, name: &str) -> String {
+    match rules::find(stage, name) {
+        Some(known) => format!("a fallback has no {}; it belongs into [{stage}]", known.name),
+        None => unknown_key(stage, name),
+    }
 }
 
 fn stray_key(name: &str) -> String {
