@@ -1,7 +1,7 @@
 //! `antiphon ask`: sends an audio file to a server in real time and receives the spoken response.
 
 use super::progress::Progress;
-use super::target::{Mode, Target, failure, printable};
+use super::target::{Mode, Target, failure, printable, printable_lines};
 use super::{CliError, Settings, files, own_hub, print};
 use antiphon_client::{Answer, AskError, AskOptions};
 use antiphon_types::Pcm;
@@ -138,7 +138,8 @@ fn tenths(ms: f64) -> f64 {
 }
 
 fn text_of(answer: &Answer) -> String {
-    let mut text = format!("heard:    {}\nanswered: {}\n", words(&answer.transcript), words(&answer.text));
+    let mut text =
+        format!("heard:    {}\nanswered: {}\n", printable_lines(&answer.transcript), printable_lines(&answer.text));
     if let Some(wait) = answer.voice_to_voice {
         text +=
             &format!("\n{:.0} ms from your last word to the first sound of the answer\n", wait.as_secs_f64() * 1_000.0);
@@ -157,11 +158,6 @@ fn text_of(answer: &Answer) -> String {
         text += &format!("  {name:<18} {ms:>7.0}\n");
     }
     text.trim_end().to_owned()
-}
-
-/// Words of a server, in their lines, without characters that could colour a terminal.
-fn words(text: &str) -> String {
-    text.lines().map(printable).collect::<Vec<_>>().join("\n")
 }
 
 #[cfg(test)]

@@ -178,6 +178,11 @@ pub(super) fn printable(text: &str) -> String {
     text.chars().filter(|c| !c.is_control()).collect()
 }
 
+/// The same, in its lines.
+pub(super) fn printable_lines(text: &str) -> String {
+    text.lines().map(printable).collect::<Vec<_>>().join("\n")
+}
+
 fn key(variable: &str) -> Result<String, CliError> {
     let key = std::env::var(variable).ok().filter(|key| !key.is_empty());
     key.ok_or_else(|| CliError::Usage(format!("the environment variable {variable} holds no key")))

@@ -7,6 +7,7 @@ mod ports;
 mod probes;
 
 use super::progress::Progress;
+use super::target::printable_lines;
 use super::{CliError, print};
 use crate::config::{Sources, load_hub};
 use clap::Args;
@@ -156,7 +157,7 @@ async fn all(probes: Vec<Probe>) -> Vec<Finding> {
     found.into_iter().flat_map(|(_, findings)| findings).collect()
 }
 
-/// A finding as people read it, with what to do below it.
+/// A finding as people read it, with what to do below it. The names of models are those of servers.
 fn line(finding: &Finding) -> String {
     let state = match finding.state {
         State::Ok => "ok",
@@ -164,7 +165,7 @@ fn line(finding: &Finding) -> String {
         State::Fail => "FAIL",
     };
     let advice = finding.advice.as_ref().map(|advice| format!("{:22}{advice}\n", "")).unwrap_or_default();
-    format!("{state:<5} {:<15} {}\n{advice}", finding.part, finding.found)
+    format!("{state:<5} {:<15} {}\n{advice}", finding.part, printable_lines(&finding.found))
 }
 
 /// The first failure decides the exit code.
@@ -196,6 +197,8 @@ mod tests {
         let error = verdict(&[warn.clone(), missing.clone(), missing, taken]).expect_err("it fails");
         assert_eq!((error.exit_code(), error.to_string()), (3, "not well: engines, ports".to_owned()));
         assert_eq!(line(&warn), "warn  sound           no device\n                      Plug one in.\n");
+        let named = Finding::ok("language model", "Ollama: red\x1b[31m");
+        assert_eq!(line(&named), "ok    language model  Ollama: red[31m\n");
     }
 
     #[tokio::test(start_paused = true)]
