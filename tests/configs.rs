@@ -345,10 +345,13 @@ fn what_is_no_toml_is_named_with_its_line() {
 fn a_secret_in_the_wrong_place_is_not_repeated() {
     let text = "[llm]\napi_key_env = \"sk-very-secret\"\nbase_url = \"http://me:very-secret@host/v1\"\n\
                 [models]\nproxy = \"http://me:very-secret@host:3128\"\n\
-                [mcp]\nallowed_servers = [\"https://me:very-secret@host/mcp\"]\n";
+                [mcp]\nallowed_servers = [\"https://me:very-secret@host/mcp\"]\n\
+                [stt]\nfallback = [{ engine = \"openai\", api_key_env = \"sk-very-secret\" }]\n\
+                [telephony]\naccounts = [{ kind = \"twilio\", auth_token_env = \"very-secret\" }]\n";
     let said = load_text(text, &[]).expect_err("refused").to_string();
     assert!(said.contains("llm.api_key_env") && said.contains("llm.base_url"), "{said}");
     assert!(said.contains("models.proxy") && said.contains("mcp.allowed_servers"), "{said}");
+    assert!(said.contains("stt.fallback = (not shown)") && said.contains("telephony.accounts = (not shown)"), "{said}");
     assert!(!said.contains("very-secret"), "{said}");
     let cases = [
         ("LLM__FALLBACK", "{ engine = \"openai\", api_key_env = \"sk-very-secret\" }", "llm.api_key_env = (not shown)"),
@@ -358,6 +361,12 @@ fn a_secret_in_the_wrong_place_is_not_repeated() {
             "llm.fallback: llm.base_url = (not shown)",
         ),
         ("LLM__FALLBACK", "{ engine = openai, api_key_env = sk-very-secret }", "llm.fallback = (not shown): write a"),
+        (
+            "STT__FALLBACK",
+            "{ \"engine\": \"openai\", \"api_key_env\": \"sk-very-secret\" }",
+            "stt.fallback = (not shown)",
+        ),
+        ("STT__FALLBACK", "openai", "stt.fallback = \"openai\": write a"),
         ("TELEPHONY__ACCOUNTS", "{ main = { kind = twilio, auth_token_env = very-secret } }", "= (not shown): write a"),
         ("TTS__FALLBACK", "{ engine = \"flite\", hedge_after_ms = 3 }", "a fallback has no hedge_after_ms"),
         ("TTS__FALLBACK", "{ voice = \"slt\" }", "tts.fallback: its engine is missing: set engine"),

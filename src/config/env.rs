@@ -50,10 +50,7 @@ fn setting(name: &str, text: &str) -> Result<Option<(&'static Key, Value)>, Stri
     };
     let wrong = |written: String| {
         let problem = entry_problem(known, text).or_else(|| fallback_problem(known, text));
-        // A table of keys may hold a secret in the place of its variable's name.
-        let is_table = matches!(known.rule, Rule::Fallback) || !rules::entry_keys(known).is_empty();
-        let shown = if is_table { "(not shown)" } else { written.as_str() };
-        problem.unwrap_or_else(|| wrong_value(known, shown))
+        problem.unwrap_or_else(|| wrong_value(known, &written))
     };
     let value = parse(known, text).map_err(wrong)?;
     Ok(Some((known, value)))
