@@ -347,10 +347,12 @@ fn a_secret_in_the_wrong_place_is_not_repeated() {
                 [models]\nproxy = \"http://me:very-secret@host:3128\"\n\
                 [mcp]\nallowed_servers = [\"https://me:very-secret@host/mcp\"]\n\
                 [stt]\nfallback = [{ engine = \"openai\", api_key_env = \"sk-very-secret\" }]\n\
+                [server]\npublic_url = \"https://me:very-secret@host\"\n\
                 [telephony]\naccounts = [{ kind = \"twilio\", auth_token_env = \"very-secret\" }]\n";
     let said = load_text(text, &[]).expect_err("refused").to_string();
     assert!(said.contains("llm.api_key_env") && said.contains("llm.base_url"), "{said}");
     assert!(said.contains("models.proxy") && said.contains("mcp.allowed_servers"), "{said}");
+    assert!(said.contains("server.public_url = (not shown)"), "{said}");
     assert!(said.contains("stt.fallback = (not shown)") && said.contains("telephony.accounts = (not shown)"), "{said}");
     assert!(!said.contains("very-secret"), "{said}");
     let cases = [
