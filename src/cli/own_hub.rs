@@ -1,4 +1,5 @@
-//! A hub for one command: `ask`, `chat` and `rehearse` start it on a free port of this machine where no `--url` is given.
+//! A hub for one command: `ask`, `chat` and `rehearse` start it on a free port of this machine where no `--url` is
+//! given.
 
 use super::progress::Progress;
 use super::serve::folder_for_recordings;

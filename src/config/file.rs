@@ -133,8 +133,8 @@ impl File<'_> {
 pub(super) fn wrong_value(key: &Key, written: &str) -> String {
     let nearest = nearest(written.trim_matches('"'), rules::words(key));
     let hint = nearest.map(|word| format!("; did you mean {word:?}?")).unwrap_or_default();
-    // A common mistake is a secret in place of its variable's name, also within a table, or a password in a URL: neither
-    // is repeated.
+    // A common mistake is a secret in place of its variable's name, also within a table, or a password in a URL:
+    // neither is repeated.
     let is_origin = matches!(key.rule, Rule::Origins | Rule::OriginOrNone);
     let is_address = is_origin || matches!(key.rule, Rule::Url | Rule::UrlOrNone | Rule::Urls | Rule::NatsServers);
     let is_table = matches!(key.rule, Rule::Fallback) || !rules::entry_keys(key).is_empty();

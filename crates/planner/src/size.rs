@@ -413,7 +413,8 @@ fn stage_size(
     Ok(sized)
 }
 
-/// Instances of a stage that fit on its machine, and that the settings of a worker may name; `None` for servers of others.
+/// Instances of a stage that fit on its machine and that the settings of a worker may name; `None` for servers of
+/// others.
 pub(super) fn fitting(profile: &Profile, name: &str, stage: &StageProfile) -> Result<Option<usize>, PlanError> {
     let Some(needs) = stage.needs.as_ref().filter(|_| !stage.is_external()) else { return Ok(None) };
     let too_small =

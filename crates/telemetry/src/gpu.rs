@@ -10,7 +10,7 @@ use serde::Serialize;
 /// The state of one card. Values that the card does not report are `None`.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Card {
-    /// Number from the driver, from 0 on. A card that reports nothing keeps its own.
+    /// Number from the driver, from 0 on: the numbers of the others stay where a card reports nothing.
     #[serde(skip)]
     pub number: u32,
     /// Name from the driver.
