@@ -7,7 +7,8 @@ caller, with pipecat's frames and RTVI messages, so that the benchmark talks to 
 pauses are the framework's: its VAD, its local turn detector (whose licence permits it within LiveKit Agents), and false
 interruptions that resume. Only the warm-up of an echo canceller is off, in which nothing interrupts: there is no echo.
 
-Environment: MOCK_URL, PORT, WHISPER (folder of CTranslate2 files), PIPER (folder) and VOICE (name).
+Environment: MOCK_URL, PORT, WHISPER (folder of CTranslate2 files), COMPUTE (its type of numbers), PIPER (folder) and VOICE
+(name).
 """
 
 import asyncio
